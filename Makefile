@@ -108,7 +108,7 @@ audit: ## look the pinned packages up in databases of known faults (needs a netw
 
 generate: venv ## regenerate the protobuf code from protos/, and the schema of run files
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(PY) protos/generate.py
-	$(VENV)/bin/rollcast-learner check-config --schema >learner/run_files/rollcast.schema.json
+	$(VENV)/bin/rollcast check-config --schema >learner/run_files/rollcast.schema.json
 
 format: venv ## format the code and apply automatic fixes
 	$(VENV)/bin/ruff format .

@@ -26,7 +26,7 @@ from actor_client.unity import cli as unity_cli
 PROG = "rollcast-actor"
 _EXIT_CODES = "exit codes:\n" + "\n".join(f"  {code.value:3d}  {code.help}" for code in ExitCode)
 _EVALUATIONS = """\
-Evaluations (rollcast-learner evaluate, rollcast.evaluation) need no other actor: this one resets its environments, plays
+Evaluations (rollcast evaluate, rollcast.evaluation) need no other actor: this one resets its environments, plays
 whole episodes without training, and then continues to train."""
 _OF_ROLLCAST = frozenset({"play", "join"})
 """Commands that `rollcast` has itself, and not `rollcast act`."""
@@ -92,7 +92,7 @@ def _add_join(commands: Any) -> None:
     join = commands.add_parser(
         "join",
         help=COMMANDS["join"].help,
-        description="Asks for a join code, which `rollcast-learner certs init` or `certs token --join` prints, without "
+        description="Asks for a join code, which `rollcast certs init` or `certs token --join` prints, without "
         "showing it, and writes the folder that --certs of the other commands names.",
         epilog=_EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -29,7 +29,7 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     """Adds the flags for the learner, the end and the log, which every actor has."""
     parser.add_argument("--learner", metavar="HOST:PORT", help="address of the learner (default: 127.0.0.1:50051)")
     parser.add_argument("--insecure", action="store_true", help="allow plain text to and from other machines")
-    parser.add_argument("--certs", metavar="DIR", help="folder of `rollcast-actor join`: TLS, token and --learner")
+    parser.add_argument("--certs", metavar="DIR", help="folder of `rollcast join`: TLS, token and --learner")
     parser.add_argument("--tls-ca", metavar="FILE", help="use TLS; authority of the learner's certificate")
     parser.add_argument("--tls-cert", metavar="FILE", help="certificate of this actor")
     parser.add_argument("--tls-key", metavar="FILE", help="private key of --tls-cert")

@@ -15,7 +15,7 @@ CLIENT_CERT: Final = "client.pem"
 CLIENT_KEY: Final = "client.key"
 TOKEN: Final = "token"  # noqa: S105 - the name of the file
 ADDRESS: Final = "learner"
-"""Names of the files in a folder of `rollcast-actor join`."""
+"""Names of the files in a folder of `rollcast join`."""
 
 
 def joined_address(folder: Path) -> str:
@@ -28,7 +28,7 @@ def joined_address(folder: Path) -> str:
         return (folder / ADDRESS).read_text(encoding="utf-8").strip()
     except OSError:
         raise ValueError(
-            f"{folder / ADDRESS} cannot be read; make the folder with rollcast-actor join {folder}, or give --learner"
+            f"{folder / ADDRESS} cannot be read; make the folder with rollcast join {folder}, or give --learner"
         ) from None
 
 

@@ -88,14 +88,14 @@ def train(parsed: argparse.Namespace, processes: contextlib.ExitStack) -> int:
     run_file = str(RUN_FILE)
     with contextlib.suppress(ValueError):  # the run file is on another drive
         run_file = min(run_file, os.path.relpath(run_file), key=len)
-    serve = ["rollcast-learner", "serve", run_file, "--run-id", run_id, "--force"]
+    serve = ["rollcast", "serve", run_file, "--run-id", run_id, "--force"]
     serve += ["--results-dir", str(parsed.results_dir), "--seed", str(parsed.seed), "--address", "127.0.0.1:0"]
     learner = processes.enter_context(running([*serve, *parsed.learner_arguments], LEARNER_GRACE_SECONDS))
     address = wait_for_address(learner, folder / "address.json", before)
     if address is None:
         return _exit_code(learner)
     logs = [folder / f"actor-{number}.log" for number in range(ACTORS)]
-    command = ["rollcast-actor", "gym", "--env", "CartPole-v1", "--num-envs", str(ENVIRONMENTS_PER_ACTOR)]
+    command = ["rollcast", "act", "gym", "--env", "CartPole-v1", "--num-envs", str(ENVIRONMENTS_PER_ACTOR)]
     command += ["--behavior", BEHAVIOR, "--learner", address]
     actors = [
         processes.enter_context(running([*command, "--name", f"demo-{number}"], ACTOR_GRACE_SECONDS, log))

@@ -166,7 +166,7 @@ def _init(parsed: argparse.Namespace) -> int:
         sys.stdout.writelines(f"{name:<{width}}  {text}\n" for name, text in rows.items())
     else:
         path = write_run_file(parsed.name, Path())
-        sys.stdout.write(f"wrote {path}; start with: rollcast-learner serve {path}\n")
+        sys.stdout.write(f"wrote {path}; start with: rollcast serve {path}\n")
     return ExitCode.OK
 
 
@@ -193,9 +193,7 @@ _IDENTITY: Sequence[tuple[str, str, str]] = (
 
 def _add_operator_command(parser: argparse.ArgumentParser, function: Callable[[argparse.Namespace], int]) -> None:
     if function is _release:
-        parser.add_argument(
-            "actor", metavar="ACTOR", help="name of the actor; rollcast-learner status lists those shut out"
-        )
+        parser.add_argument("actor", metavar="ACTOR", help="name of the actor; rollcast status lists those shut out")
         parser.add_argument("--principal", metavar="NAME", help="its principal (default: any)")
     parser.add_argument(
         "which", nargs="?", metavar="RUN", help="folder or id of the run (default: the only running one)"

@@ -1,1 +1,1 @@
-"""The command `rollcast-actor boards`: games of two players from OpenSpiel; and `rollcast-actor play`."""
+"""The command `rollcast act boards`: games of two players from OpenSpiel; and `rollcast play`."""

@@ -1,4 +1,4 @@
-"""The flags of `rollcast-actor boards` and `rollcast-actor play`."""
+"""The flags of `rollcast act boards` and `rollcast play`."""
 
 import argparse
 import os
@@ -12,22 +12,22 @@ DESCRIPTION: Final = """\
 Plays board games of two players from OpenSpiel, many games at once. Both players have the same behavior, with the teams 0
 and 1, which move first in turn.
 
-  rollcast-actor boards --game shogi
-  rollcast-actor boards --game connect_four --num-envs 128
-  rollcast-actor boards --game 'go(board_size=9)' --records games
+  rollcast act boards --game shogi
+  rollcast act boards --game connect_four --num-envs 128
+  rollcast act boards --game 'go(board_size=9)' --records games
 """
 PLAY_DESCRIPTION: Final = """\
 Plays a model that a run exported (results/<run>/<Behavior>.onnx), without a learner: in this terminal, or with --usi as
 an engine for shogi programs.
 
-  rollcast-actor play results/connect-four/ConnectFour.onnx --game connect_four
-  rollcast-actor play results/shogi/Shogi.onnx --game shogi --search 2
-  rollcast-actor play results/shogi/Shogi.onnx --game shogi --usi
+  rollcast play results/connect-four/ConnectFour.onnx --game connect_four
+  rollcast play results/shogi/Shogi.onnx --game shogi --search 2
+  rollcast play results/shogi/Shogi.onnx --game shogi --usi
 """
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of `rollcast-actor boards`; `actor_client.settings.boards` checks their values."""
+    """Adds the flags of `rollcast act boards`; `actor_client.settings.boards` checks their values."""
     _add_game(parser)
     parser.add_argument("--num-envs", metavar="N", help="games played together (default: 64)")
     parser.add_argument("--behavior", metavar="NAME", help="behavior to train (default: the only one of the run)")
@@ -48,7 +48,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def add_play_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of `rollcast-actor play`; `actor_client.settings.boards` checks their values."""
+    """Adds the flags of `rollcast play`; `actor_client.settings.boards` checks their values."""
     parser.add_argument("model", metavar="MODEL.onnx", help="the exported model")
     _add_game(parser)
     parser.add_argument("--usi", action="store_true", help="be an engine with the USI protocol, on standard input")

@@ -27,7 +27,7 @@ from actor_client.counts import count
 from actor_client.exits import ActorError, ExitCode
 from actor_client.settings.addresses import split_address
 
-_START: Final = "start the learner with rollcast-learner serve RUN.yaml, or give its address with --learner"
+_START: Final = "start the learner with rollcast serve RUN.yaml, or give its address with --learner"
 _WAIT: Final = "the actor waits until the learner is back; Ctrl-C ends the actor"
 
 # Consecutive fenced openings after which another process is assumed to use the same session.

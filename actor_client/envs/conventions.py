@@ -49,7 +49,7 @@ def check_made(env: str, made: Any) -> None:
     if _has_agents(made, spaces["action"]):
         raise UnknownEnvironment(
             f"{env} returned {type(made).__name__}, which has several agents; give it the interface of PettingZoo's "
-            f"ParallelEnv, and use rollcast-actor pettingzoo --env {env}"
+            f"ParallelEnv, and use rollcast act pettingzoo --env {env}"
         )
     for name, space in spaces.items():
         if space is None:

@@ -149,7 +149,7 @@ def _gymnasium_maker(env: str, num_envs: int | None, kwargs: dict[str, Any]) -> 
             ) from error
         if _is_board_game(env):
             raise UnknownEnvironment(
-                f"{env} is a board game: use rollcast-actor boards --game {env}, or rollcast-learner evaluate --env {env} --boards"
+                f"{env} is a board game: use rollcast act boards --game {env}, or rollcast evaluate --env {env} --boards"
             ) from error
         raise UnknownEnvironment(
             f"{env}: {one_line(error)} If a package registers it, write package:{env}; for your own code, write "
@@ -200,7 +200,7 @@ def _refuse_pettingzoo(env: str, made: Any) -> None:
     interface = "AEC" if hasattr(made, "agent_iter") else "Parallel"
     raise UnknownEnvironment(
         f"{env} returned {type(made).__name__}, a PettingZoo environment ({interface} interface); use "
-        f"rollcast-actor pettingzoo --env {env}"
+        f"rollcast act pettingzoo --env {env}"
     )
 
 

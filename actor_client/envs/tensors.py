@@ -48,7 +48,7 @@ def read_rewards(values: Any, num_envs: int) -> NDArray[np.float32]:
 
 def _shown_reward(value: Any) -> str:
     if isinstance(value, Mapping):
-        return f"a dictionary of {', '.join(map(str, value))}; if these are agents, use rollcast-actor pettingzoo"
+        return f"a dictionary of {', '.join(map(str, value))}; if these are agents, use rollcast act pettingzoo"
     if isinstance(value, str | bytes) or value is None:
         return f"{value!r}; return a float"
     return (

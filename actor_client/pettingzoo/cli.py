@@ -1,4 +1,4 @@
-"""The flags of `rollcast-actor pettingzoo`."""
+"""The flags of `rollcast act pettingzoo`."""
 
 import argparse
 import os
@@ -10,15 +10,15 @@ DESCRIPTION: Final = """\
 Steps PettingZoo environments, in which several agents act: at once (the parallel interface) or in turns (AEC). Agents get
 their behaviors, teams and groups by patterns of their names; of several patterns, the first that matches counts.
 
-  rollcast-actor pettingzoo --env simple_spread_v3 --num-envs 8
-  rollcast-actor pettingzoo --env connect_four_v3 --num-envs 16 --team 'player_1=1'
-  rollcast-actor pettingzoo --env simple_tag_v3 --behavior 'adversary_*=Chaser' --behavior 'agent_*=Runner'
-  rollcast-actor pettingzoo --env mine:make --group '*=team' --group-reward mean
+  rollcast act pettingzoo --env simple_spread_v3 --num-envs 8
+  rollcast act pettingzoo --env connect_four_v3 --num-envs 16 --team 'player_1=1'
+  rollcast act pettingzoo --env simple_tag_v3 --behavior 'adversary_*=Chaser' --behavior 'agent_*=Runner'
+  rollcast act pettingzoo --env mine:make --group '*=team' --group-reward mean
 """
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of `rollcast-actor pettingzoo`; `actor_client.settings.agents` checks their values."""
+    """Adds the flags of `rollcast act pettingzoo`; `actor_client.settings.agents` checks their values."""
     parser.add_argument(
         "--env",
         metavar="ID",

@@ -47,7 +47,7 @@ def make_agents(env: str, kwargs: Mapping[str, Any]) -> Agents:
     agents = agents_of(made)
     if agents is None:
         got = "None" if made is None else type(made).__name__
-        other = "; for an environment with one agent, use rollcast-actor gym" if hasattr(made, "reset") else ""
+        other = "; for an environment with one agent, use rollcast act gym" if hasattr(made, "reset") else ""
         raise UnknownEnvironment(
             f"{env} returned {got}; an object with the interface of pettingzoo.ParallelEnv or pettingzoo.AECEnv is "
             f"needed{other}"

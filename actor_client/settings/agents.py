@@ -1,4 +1,4 @@
-"""Settings of `rollcast-actor pettingzoo`, with rules for the names of agents."""
+"""Settings of `rollcast act pettingzoo`, with rules for the names of agents."""
 
 import re
 from typing import Annotated, Final, Literal, NamedTuple, Self
@@ -32,7 +32,7 @@ MAX_TEAM: Final = 2**31 - 1
 
 
 class PettingZooSettings(EnvironmentSettings):
-    """Settings of `rollcast-actor pettingzoo`; the flags of the same names explain them."""
+    """Settings of `rollcast act pettingzoo`; the flags of the same names explain them."""
 
     behavior: Annotated[tuple[str, ...], NoDecode] = ()
     team: Annotated[tuple[str, ...], NoDecode] = ()

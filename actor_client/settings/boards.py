@@ -1,4 +1,4 @@
-"""Settings of `rollcast-actor boards` and `rollcast-actor play`."""
+"""Settings of `rollcast act boards` and `rollcast play`."""
 
 from pathlib import Path
 from typing import Final, Literal, Self
@@ -15,7 +15,7 @@ GAME_PATTERN: Final = r"^[a-z][a-z0-9_]{0,63}(\([A-Za-z0-9_=.,-]{0,200}\))?$"
 
 
 class BoardsSettings(CommonSettings):
-    """Settings of `rollcast-actor boards`; the flags of the same names explain them."""
+    """Settings of `rollcast act boards`; the flags of the same names explain them."""
 
     game: str = Field(pattern=GAME_PATTERN)
     num_envs: int = Field(default=64, ge=1, le=MAX_GAMES)
@@ -34,7 +34,7 @@ class BoardsSettings(CommonSettings):
 
 
 class PlaySettings(BaseSettings):
-    """Settings of `rollcast-actor play`; the flags of the same names explain them."""
+    """Settings of `rollcast play`; the flags of the same names explain them."""
 
     model_config = SettingsConfigDict(frozen=True, extra="forbid", env_prefix=PREFIX, env_ignore_empty=True)
 

@@ -114,7 +114,7 @@ class CommonSettings(BaseSettings):
         security = self.security
         if security.ca is None and (security.cert is not None or security.server_name is not None):
             raise ValueError(
-                "a certificate or server_name needs TLS; give --certs DIR, made by rollcast-actor join DIR, or --tls-ca FILE"
+                "a certificate or server_name needs TLS; give --certs DIR, made by rollcast join DIR, or --tls-ca FILE"
             )
         try:
             security.check()
@@ -210,7 +210,7 @@ class EnvironmentSettings(CommonSettings):
 
 
 class GymSettings(EnvironmentSettings):
-    """Settings of `rollcast-actor gym`; the flags of the same names explain them."""
+    """Settings of `rollcast act gym`; the flags of the same names explain them."""
 
     vector: bool = False
     behavior: str | None = Field(default=None, min_length=1)
@@ -252,7 +252,7 @@ _LARGEST_PORT: Final = 65535
 
 
 class UnitySettings(CommonSettings):
-    """Settings of `rollcast-actor unity`; the flags of the same names explain them.
+    """Settings of `rollcast act unity`; the flags of the same names explain them.
 
     None means the value of the learner's run file, which arrives with the session.
     """

@@ -264,5 +264,5 @@ def _refuse_lockstep(run: RunInfo) -> None:
     refuse_lockstep(
         run,
         "Unity players do not support: they take a seed only at their start, so they cannot repeat a run; remove "
-        "rollcast.lockstep from the run file, or train with rollcast-actor gym",
+        "rollcast.lockstep from the run file, or train with rollcast act gym",
     )

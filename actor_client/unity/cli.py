@@ -1,4 +1,4 @@
-"""The flags of `rollcast-actor unity`."""
+"""The flags of `rollcast act unity`."""
 
 import argparse
 import os
@@ -14,14 +14,14 @@ Connects Unity players to a learner, which may be on another machine. A stock bu
 where this command answers. It starts the players of a build, watches them, and restarts those that fail. Without --env it
 waits for the editor on port 5004: press Play.
 
-  rollcast-actor unity --env Build.x86_64 --num-envs 4 --learner gpu.lan:50051 --insecure
-  rollcast-actor unity                      (the editor)
+  rollcast act unity --env Build.x86_64 --num-envs 4 --learner gpu.lan:50051 --insecure
+  rollcast act unity                      (the editor)
 """
 _OF_RUN_FILE: Final = "(default: the value in the learner's run file)"
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of `rollcast-actor unity`; `actor_client.settings.commands` checks their values."""
+    """Adds the flags of `rollcast act unity`; `actor_client.settings.commands` checks their values."""
     _add_players(parser)
     _add_limits(parser)
     add_common(parser)

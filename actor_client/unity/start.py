@@ -1,4 +1,4 @@
-"""Starts `rollcast-actor unity`: opens the ports first, and then imports everything else.
+"""Starts `rollcast act unity`: opens the ports first, and then imports everything else.
 
 A player calls once, at its start, and plays untrained if nothing listens. With early ports, an editor or a build can be
 started at the same time as the actor. gRPC is the only large package that is loaded first.

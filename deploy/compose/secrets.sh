@@ -1,7 +1,7 @@
 #!/bin/sh
 # Makes the certificate of a learner and the tokens of its containers for deploy/compose/tls.yml:
 #
-#   sudo LEARNER="$(command -v rollcast-learner)" sh deploy/compose/secrets.sh HOST [FOLDER]
+#   sudo LEARNER="$(command -v rollcast)" sh deploy/compose/secrets.sh HOST [FOLDER]
 #
 # HOST    the name by which other machines know this one, in the certificate next to `learner` and localhost
 # FOLDER  a new folder in place of deploy/secrets, as ROLLCAST_SECRETS
@@ -13,7 +13,7 @@ set -eu
 umask 077
 host="$1"
 folder="${2:-deploy/secrets}"
-learner="${LEARNER:-rollcast-learner}"
+learner="${LEARNER:-rollcast}"
 
 made=
 [ -e "$folder/learner/ca.pem" ] || made="$($learner certs init "$folder/learner" --host "$host" --host learner)"
@@ -38,7 +38,7 @@ chown -R 65534:65534 "$folder/prometheus"
 chown 472 "$folder/grafana_admin_password"
 if [ -n "$made" ]; then # its last line is the join code; the others are for a learner without containers
     echo "keep $folder/authority elsewhere: only \`certs client\` and \`certs renew\` need it"
-    echo "on other machines: rollcast-actor join certs, then rollcast-actor gym --env ID --certs certs"
+    echo "on other machines: rollcast join certs, then rollcast act gym --env ID --certs certs"
     echo "The join code of actors contains their token; treat it like a password:"
     echo "$made" | tail -n 1
 fi

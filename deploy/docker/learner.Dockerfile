@@ -47,5 +47,5 @@ USER 10001:10001
 STOPSIGNAL SIGTERM
 VOLUME /results
 EXPOSE 50051 9464
-ENTRYPOINT ["rollcast-learner"]
+ENTRYPOINT ["rollcast"]
 CMD ["serve", "/runs/run.yaml", "--resume=auto"]

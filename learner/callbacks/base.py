@@ -56,7 +56,7 @@ class PolicyUpdated:
         env_steps_trained: Steps in these updates.
         episodes: Finished training episodes.
         mean_return: Mean over the newest of these episodes; None before the first.
-        numbers: Numbers that the trainer reports for the update, under the names of ``numbers`` in ``rollcast-learner
+        numbers: Numbers that the trainer reports for the update, under the names of ``numbers`` in ``rollcast
             status --json``: loss, entropy_nats, mean_lag, log_prob_error_max, ...
     """
 

@@ -41,7 +41,7 @@ def back_up(run: Path, target: Path, *, keep: int | None = None) -> Path:
         UserError: There is no such run, it is saved faster than it can be copied, or the copy cannot be written or read.
     """
     if not (run / GENERATION).is_file():
-        raise UserError(ExitCode.USAGE, f"{run} holds no run; rollcast-learner runs lists those of a folder")
+        raise UserError(ExitCode.USAGE, f"{run} holds no run; rollcast runs lists those of a folder")
     name = f"{run.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
     partial, whole = target / f".{name}.partial", target / name
     try:

@@ -1,4 +1,4 @@
-"""Compares groups of runs over their seeds, for `rollcast-learner compare`."""
+"""Compares groups of runs over their seeds, for `rollcast compare`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parses the command line of ``rollcast-learner evaluate``; loads torch only after the arguments are checked."""
+"""Parses the command line of ``rollcast evaluate``; loads torch only after the arguments are checked."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ The results are printed; --json prints them as JSON, for `> FILE`.
 With --env, evaluate itself starts an actor and ends it afterwards. It then listens on a free port of this machine alone, in
 plain text also for a run with --certs. With --address, certificates and tokens are the run's: --actor-args --certs DIR.
 
-  rollcast-learner evaluate RUN --env CartPole-v1 --episodes 10 --video videos
-  rollcast-learner evaluate RUN --env mine:Maze --actor-args --frame-stack 4 --num-envs 8
-  rollcast-learner evaluate RUN --env connect_four_v3 --pettingzoo --actor-args --team 'player_1=1'
-  rollcast-learner evaluate RUN --env connect_four --boards --against random --episodes 200 --stochastic
+  rollcast evaluate RUN --env CartPole-v1 --episodes 10 --video videos
+  rollcast evaluate RUN --env mine:Maze --actor-args --frame-stack 4 --num-envs 8
+  rollcast evaluate RUN --env connect_four_v3 --pettingzoo --actor-args --team 'player_1=1'
+  rollcast evaluate RUN --env connect_four --boards --against random --episodes 200 --stochastic
 
 With --against, the policy plays games against an opponent, half of them in each seat, and --episodes is their number. The
 results are wins, draws and losses by seat. Both players begin each game with a random move. An opponent is random,
@@ -85,10 +85,10 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
 def _add_own_actor(own: argparse._ArgumentGroup) -> None:
     own.add_argument("--env", metavar="ID", help="start an actor with this environment: an id, or module:callable")
     own.add_argument(
-        "--pettingzoo", action="store_true", default=None, help="the environment is one of rollcast-actor pettingzoo"
+        "--pettingzoo", action="store_true", default=None, help="the environment is one of rollcast act pettingzoo"
     )
     own.add_argument(
-        "--boards", action="store_true", default=None, help="the environment is a game of rollcast-actor boards"
+        "--boards", action="store_true", default=None, help="the environment is a game of rollcast act boards"
     )
     own.add_argument("--video", metavar="DIR", help="film the actor's first environment into DIR, one .mp4 per episode")
     own.add_argument(

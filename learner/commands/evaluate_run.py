@@ -1,4 +1,4 @@
-"""Implements ``rollcast-learner evaluate``: plays episodes of a run's policy on the actors that connect."""
+"""Implements ``rollcast evaluate``: plays episodes of a run's policy on the actors that connect."""
 
 from __future__ import annotations
 

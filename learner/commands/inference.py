@@ -1,4 +1,4 @@
-"""Implements ``rollcast-learner serve --inference``: actors use a run's policy; nothing is learned or saved."""
+"""Implements ``rollcast serve --inference``: actors use a run's policy; nothing is learned or saved."""
 
 from __future__ import annotations
 

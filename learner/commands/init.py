@@ -1,4 +1,4 @@
-"""Implements ``rollcast-learner init``: writes a commented run file, and the schema with which editors check it."""
+"""Implements ``rollcast init``: writes a commented run file, and the schema with which editors check it."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Introduction:
         try:
             protocol, rank, ranks, release, token = json.loads(content)
         except (ValueError, TypeError, RecursionError):
-            raise RefusedError("this is not a rank of rollcast-learner trainer") from None
+            raise RefusedError("this is not a rank of rollcast trainer") from None
         if protocol != PROTOCOL or type(rank) is not int or type(ranks) is not int or not isinstance(release, str):
             raise RefusedError("this rank is of another release: install the learner's")
         return cls(rank, ranks, release, token if isinstance(token, str) else None)

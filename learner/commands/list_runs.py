@@ -225,7 +225,7 @@ _MAX_NAME_CHARS = 40
 
 
 def runs_text(results_dir: Path, *, as_json: bool) -> str:
-    """Returns the output of `rollcast-learner runs`.
+    """Returns the output of `rollcast runs`.
 
     Raises:
         UserError: The folder of results cannot be read.

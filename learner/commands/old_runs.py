@@ -17,7 +17,7 @@ _DAY_SECONDS: Final = 86400.0
 
 
 def old_runs_text(results_dir: Path, days: float, *, is_meant: bool, as_json: bool) -> str:
-    """Returns the output of `rollcast-learner runs --remove-older-than`; arguments and errors as for `remove_old_runs`."""
+    """Returns the output of `rollcast runs --remove-older-than`; arguments and errors as for `remove_old_runs`."""
     rows = remove_old_runs(results_dir, days=days, is_meant=is_meant)
     if as_json:
         return json.dumps([asdict(row) for row in rows], indent=2, allow_nan=False)

@@ -54,7 +54,7 @@ class WaitsForTrainersError(UserError):
     """
 
     def __init__(self, folder: Path, address: str) -> None:
-        waits = f"waits for its trainers at {address}: start them with rollcast-learner trainer"
+        waits = f"waits for its trainers at {address}: start them with rollcast trainer"
         super().__init__(
             ExitCode.UNREACHABLE,
             f"the learner of {folder} runs and {waits if address else 'starts its trainers again: ask it when they are back'}",
@@ -264,7 +264,7 @@ def find_running(run: str | None, results_dir: Path) -> tuple[Path, BoundAddress
         if not found:
             raise UserError(
                 ExitCode.UNREACHABLE,
-                f"no running learner found in {results_dir}{_newest(results_dir)}: start one with rollcast-learner serve "
+                f"no running learner found in {results_dir}{_newest(results_dir)}: start one with rollcast serve "
                 "RUN.yaml, or name a run elsewhere (its folder or its id), or give --control HOST:PORT",
             )
         if len(found) > 1:
@@ -284,7 +284,7 @@ def find_running(run: str | None, results_dir: Path) -> tuple[Path, BoundAddress
         raise UserError(
             ExitCode.UNREACHABLE,
             f"{folder / ADDRESS_FILE} does not exist: no learner runs in that folder; start one with "
-            f"rollcast-learner serve RUN.yaml --run-id {folder.name} --resume=auto",
+            f"rollcast serve RUN.yaml --run-id {folder.name} --resume=auto",
         )
     return folder, addresses
 

@@ -29,7 +29,7 @@ class ActorRequest:
     """Arguments of the actor.
 
     Attributes:
-        env: Environment as for `--env` of the actor, or the game of `rollcast-actor boards`.
+        env: Environment as for `--env` of the actor, or the game of `rollcast act boards`.
         behavior: Behavior to play; None if the run has only one. Agents of PettingZoo get theirs by `arguments`.
         video: Folder for videos; None for no videos.
         video_every: Interval between filmed episodes of the first environment, in episodes.
@@ -79,7 +79,7 @@ class OwnActor(RunPart):
     """
 
     def __init__(self, request: ActorRequest, is_done: Callable[[], bool]) -> None:
-        require_actors(request.env, request.kind, "leave --env out and start rollcast-actor elsewhere")
+        require_actors(request.env, request.kind, "leave --env out and start rollcast act elsewhere")
         self._request = request
         self._is_done = is_done
         self._process: subprocess.Popen[bytes] | None = None

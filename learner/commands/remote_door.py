@@ -236,7 +236,7 @@ class RemoteDoor:
         if introduction.ranks != self._ranks or not 0 <= introduction.rank < self._ranks:
             raise RefusedError(
                 f"the learner waits for {self._ranks} trainers (--trainers), and this is rank {introduction.rank} of "
-                f"{introduction.ranks}: give `rollcast-learner trainer` the same --trainers"
+                f"{introduction.ranks}: give `rollcast trainer` the same --trainers"
             )
         return principal
 

@@ -58,7 +58,7 @@ def run_folder(which: str, results_dir: Path) -> Path:
     raise UserError(
         ExitCode.NOTHING_TO_RESUME,
         f"there is no run {which!r}: neither {Path(which)} nor {results_dir / which} has a configuration.yaml; "
-        "rollcast-learner runs lists the runs",
+        "rollcast runs lists the runs",
     )
 
 

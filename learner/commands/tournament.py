@@ -1,4 +1,4 @@
-"""Parses the command line of ``rollcast-learner tournament``; loads torch only after the arguments are checked."""
+"""Parses the command line of ``rollcast tournament``; loads torch only after the arguments are checked."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ training. Every game is between two players, each of which has one of the two te
 are given to the pairs that narrow the intervals most, until all 95 % intervals are within --interval points, or --games
 were played. The first moves of each game are random, or two players without chance would repeat their games.
 
-  rollcast-learner tournament connect-four
-  rollcast-learner tournament connect-four --against random --against other-run@last --interval 40
-  rollcast-learner tournament connect-four --checkpoints 1 --against model.onnx --against actor:scripts:center
+  rollcast tournament connect-four
+  rollcast tournament connect-four --against random --against other-run@last --interval 40
+  rollcast tournament connect-four --checkpoints 1 --against model.onnx --against actor:scripts:center
 
   random          draws all moves uniformly
   MODEL.onnx      an exported model of the behavior

@@ -1,4 +1,4 @@
-"""Implements ``rollcast-learner tournament``: players of one behavior play one another on the actors that connect."""
+"""Implements ``rollcast tournament``: players of one behavior play one another on the actors that connect."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def hold(request: TournamentRequest, *, as_json: bool = False, transport: Transp
     _write(request.output / RATINGS_FILE, f"{text}\n")
     _write(request.output / PLOT_FILE, plot(standing, plan.behavior))
     for script in missing_scripts(plan, tournament.results):
-        log.warning("script_did_not_play", opponent=script, start=f"rollcast-actor ... --opponent {script}")
+        log.warning("script_did_not_play", opponent=script, start=f"rollcast act ... --opponent {script}")
     _tell_end(request, plan, tournament)
     sys.stdout.write(f"{text if as_json else table(standing)}\n")
     return ExitCode.OK if is_done else ExitCode.EVALUATION_CUT_SHORT

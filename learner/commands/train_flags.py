@@ -13,16 +13,16 @@ from learner.common.exits import ExitCode
 _DESCRIPTION: Final = """\
 Trains on an environment of Gymnasium: starts a learner and, as soon as it listens, the actors, and ends both together.
 
-  rollcast-learner train --env CartPole-v1
-  rollcast-learner train --env mine:Maze --num-envs 16 --actors 4 --target-return 20
-  rollcast-learner train run.yaml --env ALE/Pong-v5 --frame-stack 4
+  rollcast train --env CartPole-v1
+  rollcast train --env mine:Maze --num-envs 16 --actors 4 --target-return 20
+  rollcast train run.yaml --env ALE/Pong-v5 --frame-stack 4
 
 Without a run file, the settings are those of the first example for the environment and trainer (init --list), otherwise of the
 example `discrete` or `continuous`; the first line says which, and `init` writes them to a file.
 """
 _EPILOG: Final = """\
 Lines of the actors have their name. Ctrl-C ends both sides normally and saves. An actor that fails on its own ends with a code of
-rollcast-actor gym --help; the last one ends the command, with that code and its error.
+rollcast act gym --help; the last one ends the command, with that code and its error.
 
 """
 _DEFAULT_ENVS: Final = 4
@@ -70,7 +70,7 @@ def add_train(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace
     )
     collects.add_argument("--behavior", metavar="NAME", help="behavior to train (default: the only one of the run)")
     collects.add_argument(
-        "--actor-certs", metavar="DIR", help="folder of rollcast-actor join, for the actors of this machine"
+        "--actor-certs", metavar="DIR", help="folder of rollcast join, for the actors of this machine"
     )
     collects.add_argument(
         "--actor-args", nargs=argparse.REMAINDER, metavar="...", default=[],

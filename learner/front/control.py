@@ -18,7 +18,7 @@ from learner.observe.view import RunView
 
 log = structlog.get_logger(__name__)
 
-_ACTION: Final = "resume with rollcast-learner resume, the button of the status page, or SIGUSR2"
+_ACTION: Final = "resume with rollcast resume, the button of the status page, or SIGUSR2"
 _PAUSE_SECONDS = 60.0
 """Longest wait of a pause for the end of the current update, in seconds."""
 

@@ -160,7 +160,7 @@ class Access:
         if certified is None:
             if principal is None or self.takes_certificates:
                 raise Unauthenticated(
-                    "the certificate names no principal by a URI rollcast://ROLE/NAME: make one with rollcast-learner "
+                    "the certificate names no principal by a URI rollcast://ROLE/NAME: make one with rollcast "
                     "certs client"
                 )
             return principal

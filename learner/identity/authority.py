@@ -76,7 +76,7 @@ class Authority:
         except OSError as error:
             raise UserError(
                 ExitCode.USAGE,
-                f"{error.filename} cannot be read: {error.strerror}; make the folder with rollcast-learner certs init "
+                f"{error.filename} cannot be read: {error.strerror}; make the folder with rollcast certs init "
                 f"{folder}, or bring the authority's key back from where it is kept",
             ) from None
         except _UNREADABLE:
@@ -181,7 +181,7 @@ def hosts_of(folder: Path) -> list[str]:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (OSError, x509.ExtensionNotFound, *_UNREADABLE):
         raise UserError(
-            ExitCode.USAGE, f"{folder / SERVER_CERT} cannot be read; make it with rollcast-learner certs init {folder}"
+            ExitCode.USAGE, f"{folder / SERVER_CERT} cannot be read; make it with rollcast certs init {folder}"
         ) from None
     return [str(name.value) for name in names]
 

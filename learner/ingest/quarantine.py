@@ -109,7 +109,7 @@ class Quarantine:
             raise Quarantined(
                 f"actor {place[1]!r} is shut out for {seconds:.0f} s more after {MAX_FAULTS} faults of form within "
                 f"{FAULT_SECONDS / 60:.0f} minutes; the last: {record.last_fault}. Correct the actor; an operator lets it "
-                "in earlier with rollcast-learner release",
+                "in earlier with rollcast release",
                 retry_after_seconds=seconds,
                 metadata={"times": str(record.times)},
             )
@@ -135,7 +135,7 @@ class Quarantine:
                 del self._records[place]
         if not chosen:
             raise NotQuarantined(
-                f"no actor {actor_name[:256]!r} is shut out; rollcast-learner status lists those that are",
+                f"no actor {actor_name[:256]!r} is shut out; rollcast status lists those that are",
                 metadata={"actor": actor_name[:256]},
             )
         return len(chosen)

@@ -57,7 +57,7 @@ class Field:
         digits: Decimals in the machine-readable log line; None for all.
         metric: Its metric; None for none.
         line: Key in the log line for people; empty omits it.
-        label: Label in the panel, on the status page and in ``rollcast-learner status``; empty omits it.
+        label: Label in the panel, on the status page and in ``rollcast status``; empty omits it.
         warn_above: Larger values are red in the panel.
         curve: Column of the history; empty for none. Only `FIELDS` may set it.
         kept: Whether it is part of the run state; possible only for numbers of `FIELDS` from trainers.

@@ -1,4 +1,4 @@
-"""Writes statistics as CSV, one row per statistic and summary; for pandas, spreadsheets and `rollcast-learner compare`."""
+"""Writes statistics as CSV, one row per statistic and summary; for pandas, spreadsheets and `rollcast compare`."""
 
 from __future__ import annotations
 

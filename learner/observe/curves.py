@@ -73,7 +73,7 @@ def read_curves(run: Path, key: str, episodes: int = 1) -> list[Curve]:
     if not run.is_dir():
         raise UserError(
             ExitCode.USAGE,
-            f"there is no run {printable(run.name)!r} in {printable(str(run.parent))}; rollcast-learner runs lists the runs",
+            f"there is no run {printable(run.name)!r} in {printable(str(run.parent))}; rollcast runs lists the runs",
         )
     window = episodes if _EPISODE_KEYS.match(key) else 1
     curves, keys, files = [], set[str](), sorted(run.glob(f"*/{STATS_FILE}"))

@@ -67,7 +67,7 @@ class FormFaults:
             seconds=seconds,
             faults=MAX_FAULTS,
             last_fault=printable(str(fault)),
-            next=f"correct the actor; rollcast-learner release {name!r} lets it in earlier",
+            next=f"correct the actor; rollcast release {name!r} lets it in earlier",
         )
         for session in self._sessions.end_place(place):
             self._hub.forget(

@@ -12,7 +12,7 @@ SERVER_CERT: Final = "server.pem"
 SERVER_KEY: Final = "server.key"
 AUTHORITY: Final = "ca.pem"
 TOKENS: Final = "tokens"
-"""Names of the files in a folder of `rollcast-learner certs init`."""
+"""Names of the files in a folder of `rollcast certs init`."""
 
 
 def split_address(address: str) -> tuple[str, int]:

@@ -1,4 +1,4 @@
-"""``rollcast-learner check-config``: shows the resolved settings of a run and the source of each value."""
+"""``rollcast check-config``: shows the resolved settings of a run and the source of each value."""
 
 from __future__ import annotations
 

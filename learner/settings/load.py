@@ -104,7 +104,7 @@ def load_run_options(
     if path is None and not options.behaviors and options.default_settings is None:
         problems.warnings.append(
             f"no run file was given: every behavior that actors declare is trained with the defaults of "
-            f"{DEFAULT_TRAINER}; to choose settings, give a run file: rollcast-learner serve RUN.yaml"
+            f"{DEFAULT_TRAINER}; to choose settings, give a run file: rollcast serve RUN.yaml"
         )
     warn(options, problems)
     return LoadedRun(path, options, _sources_of(options, problems.origins), tuple(problems.warnings))

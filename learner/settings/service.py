@@ -116,7 +116,7 @@ class ServiceSettings(SettingsModel):
     insecure: bool = False
     """allow plain text on an address that other machines can reach"""
     certs: str | None = None
-    """folder of rollcast-learner certs init; the source of tls_cert, tls_key, tls_ca and token_file"""
+    """folder of rollcast certs init; the source of tls_cert, tls_key, tls_ca and token_file"""
     tls_cert: str | None = None
     """the learner's certificate, followed by those of intermediate authorities; null is plain text without certs"""
     tls_key: str | None = None
@@ -208,7 +208,7 @@ class ServiceSettings(SettingsModel):
     collective_seconds: PositiveReal = Field(default=60.0, ge=MIN_SECONDS, le=MAX_SECONDS)
     """seconds that such a process waits for the others before all start again"""
     trainer_address: str | None = None
-    """address for trainers on other machines (rollcast-learner trainer); null starts them here"""
+    """address for trainers on other machines (rollcast trainer); null starts them here"""
     torch_threads: PositiveWhole | None = Field(default=None, le=MAX_THREADS)
     """threads of torch; null: half of the cores, divided by the ranks of a machine; in lock-step 1"""
     log_format: Literal["auto", "console", "json", "mlagents"] = "auto"
@@ -298,7 +298,7 @@ class ServiceSettings(SettingsModel):
             if files.cert is None:
                 raise invalid_as_told(
                     f"{name} {address} can be reached from other machines, and the connection is plain text: make "
-                    "certificates with rollcast-learner certs init and give --certs DIR, or give --insecure "
+                    "certificates with rollcast certs init and give --certs DIR, or give --insecure "
                     "(rollcast.insecure: true) on a network you trust, or listen on 127.0.0.1"
                 )
             if not files.identifies_clients:

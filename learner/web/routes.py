@@ -372,7 +372,7 @@ class Routes:
             raise RequestRefused(
                 401,
                 "NO_TOKEN",
-                "only operators may do this: send the header `Authorization: Bearer TOKEN`; `rollcast-learner page` "
+                "only operators may do this: send the header `Authorization: Bearer TOKEN`; `rollcast page` "
                 "prints the token",
                 {"WWW-Authenticate": "Bearer"},
             )
@@ -427,7 +427,7 @@ class Routes:
                 if found is not None:
                     return found
         self._log_refusal(request, None)
-        told = "this is not the operator's token; `rollcast-learner page` prints it"
+        told = "this is not the operator's token; `rollcast page` prints it"
         if token is None:
             told = "the header must be `Authorization: Bearer TOKEN`, with the whole token"
         elif self._access is not None:

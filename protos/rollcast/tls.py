@@ -252,7 +252,7 @@ def _uses_tls(host: str, port: int) -> str:
         try:
             with context.wrap_socket(plain, server_hostname=host):
                 return (
-                    "the learner uses TLS, and this side plain text: actors need --certs DIR, made by rollcast-actor join "
+                    "the learner uses TLS, and this side plain text: actors need --certs DIR, made by rollcast join "
                     "DIR; operators' commands --tls-ca FILE"
                 )
         except ssl.SSLError:
@@ -262,7 +262,7 @@ def _uses_tls(host: str, port: int) -> str:
 def _verification_words(error: ssl.SSLCertVerificationError, name: str) -> str:
     if error.verify_code == _EXPIRED:
         return (
-            "the learner's certificate has expired, or this machine's clock is wrong: renew it with rollcast-learner "
+            "the learner's certificate has expired, or this machine's clock is wrong: renew it with rollcast "
             "certs renew"
         )
     if error.verify_code == _NOT_YET_VALID:

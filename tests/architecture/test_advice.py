@@ -37,7 +37,7 @@ FLAGS = {
     for build, progs in (
         (actor_parser, ("rollcast act", "rollcast", "rollcast-actor")),
         (learner_parser, ("rollcast", "rollcast-learner")),
-        (unity_parser, ("rollcast unity", "rollcast-unity")),
+        (unity_parser, ("rollcast unity", "rollcast unity")),
     )
     for prog in progs
     for name, flags in _flags(build(prog)).items()

@@ -150,7 +150,7 @@ class Child:
 
 
 class LearnerProcess(Child):
-    """Runs `rollcast-learner serve` with JSON logs.
+    """Runs `rollcast serve` with JSON logs.
 
     Attributes:
         folder: Of the run.
@@ -295,7 +295,7 @@ class Processes:
         command: str = "gym",
         python: Path | None = None,
     ) -> Child:
-        """Starts `rollcast-actor gym`, or another command that takes environments."""
+        """Starts `rollcast act gym`, or another command that takes environments."""
         options = ["--learner", address, "--env", env, "--name", name, "--log-format", "json"]
         line = ["-m", "actor_client", command, *options, *arguments]
         return self.python(f"{name}-{len(self._children)}", *line, environment=environment, python=python)

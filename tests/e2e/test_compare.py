@@ -1,4 +1,4 @@
-"""Tests `rollcast-learner compare` on runs of real processes."""
+"""Tests `rollcast compare` on runs of real processes."""
 
 import subprocess
 import sys

@@ -182,7 +182,7 @@ def test_an_old_learner_trains_with_old_and_new_actors(run: OldRun) -> None:
 
 
 def test_an_old_run_is_evaluated(run: OldRun, tmp_path: Path) -> None:
-    """`rollcast-learner evaluate` plays the last policy of the old folder."""
+    """`rollcast evaluate` plays the last policy of the old folder."""
     options = ["--episodes", "4", "--address", "127.0.0.1:0", "--log-format", "json", "--json"]
     child = run.processes.python("evaluate", "-m", "learner", "evaluate", str(run.folder), *options)
     wait_until(lambda: child.events("waiting_for_actors") or not child.is_running, "it waits", said=child.said)

@@ -1,4 +1,4 @@
-"""Tests that no command goes to a proxy for a learner on this machine; `make demo` and `rollcast-unity` have tests of their own."""
+"""Tests that no command goes to a proxy for a learner on this machine; `make demo` and `rollcast unity` have tests of their own."""
 
 from __future__ import annotations
 

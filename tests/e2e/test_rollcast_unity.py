@@ -1,4 +1,4 @@
-"""Tests `rollcast-unity` with a learner, a gateway and scripted players."""
+"""Tests `rollcast unity` with a learner, a gateway and scripted players."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ def test_another_gateway_joins(bench: Bench) -> None:
     """Another gateway joins by the printed command."""
     first = bench.start("--address=0.0.0.0:0", "--insecure", "--set", "rollcast.http=false")
     bench.trains(first, lines=1)
-    joining = re.search(r"rollcast-actor (unity .*)", first.err())
+    joining = re.search(r"rollcast act (unity .*)", first.err())
     assert joining is not None
     words = re.sub(r"--learner \S+:", "--learner 127.0.0.1:", joining[1]).split()
     second = bench.processes.python(
@@ -289,7 +289,7 @@ def test_no_part_may_be_missing(bench: Bench) -> None:
         f"sys.exit(main([{str(bench.run_file)!r}]))"
     )
     line = bench.processes.python("missing", "-c", program).fails_with(ExitCode.MISSING_EXTRA)
-    assert line == f"error: rollcast-unity needs torch: {install('learner,actor,unity')}"
+    assert line == f"error: rollcast unity needs torch: {install('learner,actor,unity')}"
 
 
 def test_without_a_build_it_waits_for_the_editor(bench: Bench) -> None:

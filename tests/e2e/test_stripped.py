@@ -81,7 +81,7 @@ env_settings:
 
 @pytest.mark.nightly
 def test_unity(processes: Processes, tmp_path: Path, stripped: Mapping[str, str]) -> None:
-    """`rollcast-unity` trains with a player in a path with spaces, and ends everything."""
+    """`rollcast unity` trains with a player in a path with spaces, and ends everything."""
     build = make_build(tmp_path / "a game of mine")
     run_file = tmp_path / "a run.yaml"
     run_file.write_text(UNITY_RUN, newline="\r\n")

@@ -28,7 +28,7 @@ def run_for_any_behavior(folder: Path, **changes: Any) -> Path:
 
 
 class Gateway:
-    """Runs `rollcast-actor unity` with scripted players.
+    """Runs `rollcast act unity` with scripted players.
 
     Args:
         processes: Starts it.

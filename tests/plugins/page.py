@@ -15,7 +15,7 @@ def run_file(trainer: str) -> str:
 
 
 def arguments_of(command: str) -> list[str]:
-    """Returns what it writes behind a command, such as ``rollcast-actor gym``."""
+    """Returns what it writes behind a command, such as ``rollcast act gym``."""
     start = command.split()
     (words,) = (words for words in commands(FIRST_PAGE) if words[: len(start)] == start)
     return words[len(start) :]

@@ -67,7 +67,7 @@ def train(processes: Processes, site: Path, file: Path) -> Path:
     """Trains with one actor until the end of the run, by the commands of the page, and returns the run folder."""
     environment = {"PYTHONPATH": str(site)}
     learner = processes.learner(file, environment=environment)
-    env, *options = page.arguments_of("rollcast-actor gym --env")
+    env, *options = page.arguments_of("rollcast act gym --env")
     assert env == ENV
     actor = processes.actor(learner.address, env, *options, environment=environment)
     assert (learner.wait(), actor.wait()) == (0, 0), learner.said() + actor.said()

@@ -77,7 +77,7 @@ def test_words_about_the_learners_certificate(tmp_path: Path) -> None:
             "127.0.0.1", port
         )
         words = ClientSecurity().problem("127.0.0.1", port)
-        assert "this side plain text: actors need --certs DIR, made by rollcast-actor join DIR" in words
+        assert "this side plain text: actors need --certs DIR, made by rollcast join DIR" in words
         missing = ClientSecurity(tmp_path / "none.pem")
         assert "cannot be read" in missing.problem("127.0.0.1", port)
     save_server(folder.path, folder.authority, HOSTS, days=-1)

@@ -1,1 +1,1 @@
-"""The command `rollcast-actor play`: plays an exported model in a terminal, or as an engine with the USI protocol."""
+"""The command `rollcast play`: plays an exported model in a terminal, or as an engine with the USI protocol."""

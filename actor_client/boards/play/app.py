@@ -1,4 +1,4 @@
-"""Runs `rollcast-actor play`."""
+"""Runs `rollcast play`."""
 
 import sys
 from importlib.metadata import version

@@ -40,13 +40,13 @@ class Model:
         if set(shapes) != {_OBSERVATION, ACTION_MASKS}:
             raise self._failed(
                 f"the model takes {', '.join(sorted(shapes))}; a model of this game takes {_OBSERVATION} and "
-                f"{ACTION_MASKS}: export it by a run of rollcast-actor boards"
+                f"{ACTION_MASKS}: export it by a run of rollcast act boards"
             )
         wanted = {_OBSERVATION: list(game.observation.shape), ACTION_MASKS: [game.moves]}
         if shapes != wanted:
             raise self._failed(
                 f"the model takes boards of {shapes[_OBSERVATION]} and {shapes[ACTION_MASKS]} moves; {game.name} has "
-                f"{wanted[_OBSERVATION]} and {wanted[ACTION_MASKS]}: export it by a run of rollcast-actor boards with "
+                f"{wanted[_OBSERVATION]} and {wanted[ACTION_MASKS]}: export it by a run of rollcast act boards with "
                 f"--game {game.name}"
             )
         self.log_probs([game.start()])
@@ -84,7 +84,7 @@ class Model:
                 raise self._no_file("the file is a checkpoint to train on, not an exported model")
             if DISCRETE_LOG_PROBS.encode() not in model:
                 raise self._failed(
-                    f"the file is not a model with {DISCRETE_LOG_PROBS}: export it by a run of rollcast-actor boards"
+                    f"the file is not a model with {DISCRETE_LOG_PROBS}: export it by a run of rollcast act boards"
                 )
             return open_session(model + declared_output(DISCRETE_LOG_PROBS))
         except OSError as error:

@@ -1,4 +1,4 @@
-"""`python -m actor_client.unity.dropin` is `rollcast-unity`."""
+"""`python -m actor_client.unity.dropin` is `rollcast unity`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The command `rollcast-unity`."""
+"""The command `rollcast unity`."""
 
 import importlib.util
 import json
@@ -169,7 +169,7 @@ def _require_extras() -> None:
     if missing:
         raise DropInError(
             ExitCode.MISSING_EXTRA,
-            f"rollcast-unity needs {', '.join(missing)}: {install('learner,actor,unity')}",
+            f"rollcast unity needs {', '.join(missing)}: {install('learner,actor,unity')}",
         )
 
 

@@ -197,6 +197,6 @@ def another_machine(plan: Plan, address: LearnerAddress) -> str:
     flags = ",".join(dict.fromkeys(flags_of(plan.env_args)))
     allowing = f" {shlex.quote(f'--allow-env-args={flags}')}" if flags else ""
     return (
-        f"other machines join with: rollcast-actor unity --env {build} --num-envs {plan.num_envs} --learner "
+        f"other machines join with: rollcast act unity --env {build} --num-envs {plan.num_envs} --learner "
         f"{socket.gethostname()}:{address.port} {security}{allowing}"
     )

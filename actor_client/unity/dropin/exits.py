@@ -1,4 +1,4 @@
-"""Exit codes of `rollcast-unity`: the learner's own, and some for failures of the players."""
+"""Exit codes of `rollcast unity`: the learner's own, and some for failures of the players."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ from actor_client.exits import ExitCode as ActorCode
 
 
 class ExitCode(CodeWithHelp):
-    """The exit code of `rollcast-unity`; `help` says in one line what it means."""
+    """The exit code of `rollcast unity`; `help` says in one line what it means."""
 
     OK = 0, "the run is over, or was stopped normally: everything is saved"
 
@@ -42,7 +42,7 @@ _OF_GATEWAY: Final = {
 
 
 def of_gateway(code: int) -> ExitCode:
-    """Returns the code for a gateway that ended by itself with an exit code of `rollcast-actor`."""
+    """Returns the code for a gateway that ended by itself with an exit code of `rollcast act`."""
     try:
         known = ActorCode(code)  # type: ignore[call-arg]  # a look-up, as mypy does not know of enumerations with a text
     except ValueError:

@@ -1,4 +1,4 @@
-"""The command line of `rollcast-unity`: the flags of `mlagents-learn` and those of a distributed run.
+"""The command line of `rollcast unity`: the flags of `mlagents-learn` and those of a distributed run.
 
 Values are passed on unchanged: the learner checks them and resolves their precedence. A flag that is given takes
 precedence over the run file even if its value is the default, so no flag here has a default.
@@ -55,7 +55,7 @@ _OF_LEARNER: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "certs": (
         "DIR",
-        "folder of rollcast-learner certs init: the run uses TLS, and gateways need a token (see --actor-certs)",
+        "folder of rollcast certs init: the run uses TLS, and gateways need a token (see --actor-certs)",
     ),
     "target-return": ("R", "stop once the mean return reaches R"),
     "target-rating": ("R", "stop once the ELO of a behavior with self-play reaches R"),
@@ -148,9 +148,7 @@ def build_parser(prog: str = PROG) -> argparse.ArgumentParser:
     own = parser.add_argument_group("of Rollcast")
     for name, (shown, text) in {**_OF_LEARNER, **_OF_GATEWAY}.items():
         own.add_argument(f"--{name}", metavar=shown, help=text)
-    own.add_argument(
-        "--actor-certs", metavar="DIR", help="folder of rollcast-actor join, for the players of this machine"
-    )
+    own.add_argument("--actor-certs", metavar="DIR", help="folder of rollcast join, for the players of this machine")
     own.add_argument("--insecure", action="store_true", help="allow plain text to and from other machines")
     own.add_argument("--set", action="append", metavar="KEY=VALUE", help="set any value of the run file")
     own.add_argument(

@@ -162,7 +162,7 @@ def _allowed(words: Sequence[str], allowed: Sequence[str]) -> tuple[str, ...]:
         raise ActorError(
             ExitCode.USAGE,
             f"the learner's run file (env_settings.env_args) starts the build with {', '.join(foreign)}, which this machine's "
-            f"user has not allowed: start rollcast-actor unity with --allow-env-args={','.join([*allowed, *foreign])}, or give "
+            f"user has not allowed: start rollcast act unity with --allow-env-args={','.join([*allowed, *foreign])}, or give "
             "the arguments here with --env-args",
         )
     return tuple(words)
@@ -209,13 +209,13 @@ def log_place(log_dir: Path | None, run: RunInfo) -> LogPlace:
             raise ActorError(
                 ExitCode.USAGE,
                 f"the players' logs cannot be written to {log_dir} ({error.strerror}): choose another folder with "
-                "rollcast-actor unity --log-dir, or rollcast-unity --results-dir",
+                "rollcast act unity --log-dir, or rollcast unity --results-dir",
             ) from None
         structlog.get_logger().warning(
             "player_logs_elsewhere",
             folder=str(folder),
             reason=error.strerror,
-            next="choose a folder with rollcast-actor unity --log-dir",
+            next="choose a folder with rollcast act unity --log-dir",
         )
         return LogPlace(None, prefix)
     return LogPlace(folder, prefix)

@@ -249,8 +249,8 @@ class _Late(Toy):
 REFUSED: list[tuple[Any, str, Any]] = [
     (_old_gym, "its observation space is of the package gym, .* write `import gymnasium as gym`", Toy),
     (Unseeded, r"its reset\(\) takes no seed; write def reset\(self, \*, seed=None, options=None\)", Toy),
-    (Pair, "has several agents; .* use rollcast-actor pettingzoo", None),
-    (lambda: Pair(as_list=True), "has several agents; .* use rollcast-actor pettingzoo", None),
+    (Pair, "has several agents; .* use rollcast act pettingzoo", None),
+    (lambda: Pair(as_list=True), "has several agents; .* use rollcast act pettingzoo", None),
     (
         _Late,
         "its observation space is not known when it is made; set observation_space and action_space in __init__",
@@ -291,7 +291,7 @@ def _added(env: Any) -> Any:
     [
         (np.array([1.0, 2.0]), "got ndarray of shape [2]; add its parts up", _added),
         ([1.0, 2.0], "got list of shape [2]; add its parts up", _added),
-        ({"a": 1.0, "b": 1.0}, "got a dictionary of a, b; if these are agents, use rollcast-actor pettingzoo", None),
+        ({"a": 1.0, "b": 1.0}, "got a dictionary of a, b; if these are agents, use rollcast act pettingzoo", None),
         ("0.5", "got '0.5'; return a float", None),
         (None, "got None; return a float", None),
         (1 + 2j, "got complex of shape []", None),

@@ -94,7 +94,7 @@ def test_a_board_game_is_told() -> None:
     """A name that only OpenSpiel knows comes with the command that plays it; one that nobody knows, without."""
     with pytest.raises(
         UnknownEnvironment,
-        match=r"tic_tac_toe is a board game: .*boards --game tic_tac_toe, or rollcast-learner evaluate",
+        match=r"tic_tac_toe is a board game: .*boards --game tic_tac_toe, or rollcast evaluate",
     ):
         make_env_batch("tic_tac_toe", num_envs=1)
     with pytest.raises(UnknownEnvironment) as caught:
@@ -128,5 +128,5 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("name", "interface"), [("duel", "AEC"), ("Field", "Parallel")])
 def test_pettingzoo_is_refused_by_that_name(name: str, interface: str) -> None:
     """PettingZoo environments are refused with one line that names the other command."""
-    with pytest.raises(UnknownEnvironment, match=f"{interface} interface.; use rollcast-actor pettingzoo"):
+    with pytest.raises(UnknownEnvironment, match=f"{interface} interface.; use rollcast act pettingzoo"):
         make_env_batch(f"tests.actor_client.pettingzoo.toys:{name}", num_envs=1)

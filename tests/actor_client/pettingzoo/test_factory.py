@@ -50,7 +50,7 @@ def test_a_module_of_ones_own_needs_no_callable(tmp_path: Path, monkeypatch: pyt
         ("absent.module", "module absent.module cannot be imported"),
         (f"{toys.MODULE}:absent", "has no absent"),
         (f"{toys.MODULE}:nothing", "returned None; an object with the interface of pettingzoo.ParallelEnv"),
-        ("gymnasium:Env", "returned Env; .* use rollcast-actor gym"),
+        ("gymnasium:Env", "returned Env; .* use rollcast act gym"),
     ],
 )
 def test_an_error_says_what_to_write(env: str, message: str) -> None:

@@ -34,7 +34,7 @@ SLOW = [f"slow-{seed}" for seed in range(1, 4)]
 
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """Returns what `rollcast-learner compare` prints."""
+    """Returns what `rollcast compare` prints."""
     assert main(["compare", *arguments]) == ExitCode.OK
     return capsys.readouterr().out
 

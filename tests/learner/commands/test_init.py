@@ -1,4 +1,4 @@
-"""Tests `rollcast-learner init` and the schema of run files."""
+"""Tests `rollcast init` and the schema of run files."""
 
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ def test_init_writes_an_example_that_can_start(
     """The written run file has comments, names its schema, and passes `check-config` without a warning."""
     monkeypatch.chdir(tmp_path)
     assert main(["init", name]) == 0
-    assert f"rollcast-learner serve {name}.yaml" in capsys.readouterr().out
+    assert f"rollcast serve {name}.yaml" in capsys.readouterr().out
     first, second, *_ = (tmp_path / f"{name}.yaml").read_text().splitlines()
     assert first == f"# yaml-language-server: $schema={SCHEMA_FILE}"
     assert examples()[name].endswith(".")

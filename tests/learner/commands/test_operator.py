@@ -301,9 +301,9 @@ def test_no_address_is_found(results: Path) -> None:
     run_folder(results / "ended", "cartpole", events=[end])
     for run, folder, said, code in (
         (None, results, "3 running learners .* name the run", ExitCode.USAGE),
-        (None, results / "empty", "no running learner .* rollcast-learner serve RUN.yaml", ExitCode.UNREACHABLE),
+        (None, results / "empty", "no running learner .* rollcast serve RUN.yaml", ExitCode.UNREACHABLE),
         (None, results / "ended", r"\(the newest run, cartpole, is finished: target_return\)", ExitCode.UNREACHABLE),
-        ("third", results, "rollcast-learner serve RUN.yaml --run-id third", ExitCode.UNREACHABLE),
+        ("third", results, "rollcast serve RUN.yaml --run-id third", ExitCode.UNREACHABLE),
         ("damaged", results, "damaged", ExitCode.UNREACHABLE),
     ):
         with pytest.raises(UserError, match=said) as caught:

@@ -19,7 +19,7 @@ def test_no_file_runs_the_defaults_with_a_warning() -> None:
     assert loaded.options.settings_for("Any").trainer_type == "ppo"
     (warning,) = loaded.warnings
     assert "every behavior that actors declare" in warning
-    assert "rollcast-learner serve RUN.yaml" in warning
+    assert "rollcast serve RUN.yaml" in warning
     assert set(loaded.sources.values()) == {"default"}
 
 

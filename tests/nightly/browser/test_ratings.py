@@ -101,9 +101,7 @@ def test_actors_of_games_are_invited(browser: Browser) -> None:
     with serving(waiting) as site:
         browser.open(site.server.url)
         browser.wait_for(
-            lambda: "rollcast-actor boards --game NAME --learner 127.0.0.1:1" in browser.text("#invite"), "what to do"
+            lambda: "rollcast act boards --game NAME --learner 127.0.0.1:1" in browser.text("#invite"), "what to do"
         )
         waiting.tls = True
-        browser.wait_for(
-            lambda: "DIR: made by rollcast-actor join DIR" in browser.text("#invite"), "what to do with TLS"
-        )
+        browser.wait_for(lambda: "DIR: made by rollcast join DIR" in browser.text("#invite"), "what to do with TLS")

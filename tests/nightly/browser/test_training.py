@@ -29,7 +29,7 @@ def start(processes: Processes, *arguments: str, actors: int = 2) -> LearnerProc
 
 
 def link(processes: Processes, learner: LearnerProcess) -> str:
-    """Returns what `rollcast-learner page` prints."""
+    """Returns what `rollcast page` prints."""
     command = processes.python("page", "-m", "learner", "page", "--results-dir", str(learner.folder.parent))
     assert command.wait() == 0, command.said()
     return command.out().strip()
@@ -67,7 +67,7 @@ def stands_still(learner: LearnerProcess) -> bool:
 
 @pytest.mark.smoke
 def test_pause_and_resume(browser: Browser, processes: Processes) -> None:
-    """With the link of `rollcast-learner page`, clicks pause, resume and save."""
+    """With the link of `rollcast page`, clicks pause, resume and save."""
     learner = start(processes)
     browser.open(link(processes, learner))
     browser.wait_for(lambda: state(browser) == "training", "the page shows that it trains")
@@ -186,7 +186,7 @@ def test_light_and_dark(browser: Browser, processes: Processes, scheme: str, bac
     browser.open(f"http://{addresses(learner)['http']}/")
     shown = "return getComputedStyle(document.body).backgroundColor"
     browser.wait_for(lambda: browser.run(shown) == background, "the look of the system")
-    browser.wait_for(lambda: "rollcast-actor gym" in browser.text("#invite"), "what to do without an actor")
+    browser.wait_for(lambda: "rollcast act gym" in browser.text("#invite"), "what to do without an actor")
     while browser.text("#theme") != "Theme: dark":
         browser.click("#theme")
     browser.open(browser.url)

@@ -76,7 +76,7 @@ def test_the_rules_are_evaluated(training: Training) -> None:
 
 
 def test_the_operators_commands_work_in_the_container(training: Training) -> None:
-    """`docker compose exec learner rollcast-learner status` works, and its books balance."""
+    """`docker compose exec learner rollcast status` works, and its books balance."""
     text = training.stack.execute(
         "learner", "rollcast", "status", "--run-id=rollcast", "--results-dir=/results", "--json"
     )

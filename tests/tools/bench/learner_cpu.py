@@ -51,7 +51,7 @@ class Row:
         settings: Values that replace those of the run file, below ``behaviors.<the only one>``.
         steps_per_update: Those of the run file, with a replay memory: a step counts as trained there once it is in the
             memory, some updates before its own, so the steps that count follow from the updates. None elsewhere.
-        actor: Kind of actor: the command after `rollcast-actor`.
+        actor: Kind of actor: the command after `rollcast act`.
     """
 
     name: str

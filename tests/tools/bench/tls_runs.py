@@ -66,7 +66,7 @@ def _certs(*arguments: str) -> None:
     command = [sys.executable, "-m", "learner", "certs", *arguments]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=_CERTS_SECONDS, check=False)
     if done.returncode:
-        raise Unavailable(f"rollcast-learner certs {arguments[0]} failed: {done.stderr.strip()[-200:]}")
+        raise Unavailable(f"rollcast certs {arguments[0]} failed: {done.stderr.strip()[-200:]}")
 
 
 class _Secured:

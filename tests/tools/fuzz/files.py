@@ -243,7 +243,7 @@ _AUTHORITY: Final = "-----BEGIN CERTIFICATE-----\nMIIBAAAA\n-----END CERTIFICATE
 
 
 def _join_code(data: bytes) -> None:
-    """Reads a join code as `rollcast-actor join` does, and writes its folder."""
+    """Reads a join code as `rollcast join` does, and writes its folder."""
     address = join(_folder() / "certs", data.decode("utf-8", "replace"))
     assert (_folder() / "certs" / "learner").read_text(encoding="utf-8").strip() == address.strip()
 
@@ -306,7 +306,7 @@ _STAT: Final = "Environment/Cumulative Reward"
 
 
 def _curves(data: bytes) -> None:
-    """Reads the statistics of a run as `rollcast-learner compare` does."""
+    """Reads the statistics of a run as `rollcast compare` does."""
     run = _folder() / "run"
     (run / "CartPole").mkdir(parents=True, exist_ok=True)
     _file(data, "run/CartPole/stats.csv")

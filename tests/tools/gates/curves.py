@@ -1,4 +1,4 @@
-"""Keeps the learning curves of gates, drawn as `rollcast-learner compare` does, and the page that shows them."""
+"""Keeps the learning curves of gates, drawn as `rollcast compare` does, and the page that shows them."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence

@@ -27,7 +27,7 @@ class Arm:
         settings: Values set on the learner's command line, below ``behaviors.<the only one>``.
         options: More of that command line.
         env_kwargs: Of the environment.
-        actor: Kind of actor: the command after `rollcast-actor`.
+        actor: Kind of actor: the command after `rollcast act`.
         actors: Processes.
         envs: Environments in each.
         actor_options: More of the actors' command line.

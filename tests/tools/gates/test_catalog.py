@@ -154,11 +154,11 @@ def test_results_become_the_pages(tmp_path: Path) -> None:
     (picture,) = curves.keep(tmp_path, [GATE], tmp_path)
     assert picture.read_text(encoding="utf-8").count("<polyline") >= 1
     page = curves.page(files.read(measured), tmp_path)
-    serve = "rollcast-learner serve learner/run_files/cartpole.yaml --run-id"
+    serve = "rollcast serve learner/run_files/cartpole.yaml --run-id"
     for line in (
         f"{serve} walking-ppo-1 --seed 1 --target-return 475.0 --set behaviors.CartPole.max_steps=95000",
-        "rollcast-actor gym --env CartPole-v1 --num-envs 8  # 2 times",
-        """rollcast-actor gym --env CartPole-v1 --env-kwargs '{"sutton_barto_reward": true}' --num-envs 8""",
+        "rollcast act gym --env CartPole-v1 --num-envs 8  # 2 times",
+        """rollcast act gym --env CartPole-v1 --env-kwargs '{"sutton_barto_reward": true}' --num-envs 8""",
         "](walking.svg)",
     ):
         assert line in page

@@ -65,10 +65,10 @@ def _commands(gate: Gate, arm: Arm, seed: int) -> Iterator[str]:
         return
     run_id = f"{gate.name}-{arm.name}-{seed}"
     file = Path(f"{gate.name}-{arm.demonstrations}-{seed}.demo")
-    serve = ["rollcast-learner", "serve", str(arm.run_file.relative_to(REPOSITORY)), "--run-id", run_id]
+    serve = ["rollcast", "serve", str(arm.run_file.relative_to(REPOSITORY)), "--run-id", run_id]
     yield shlex.join([*serve, "--seed", str(seed), *_what_to_learn(arm, file)])
     environment = _environment(arm) if arm.env_kwargs else ["--env", arm.env]
-    actor = ["rollcast-actor", arm.actor, *environment]
+    actor = ["rollcast", "act", arm.actor, *environment]
     yield shlex.join([*actor, "--num-envs", str(arm.envs), *arm.actor_options]) + (
         f"  # {arm.actors} times" if arm.actors > 1 else ""
     )
@@ -136,7 +136,7 @@ def collect(arm: Arm, seed: int, folder: Path) -> Trained:
 
 
 def _curve(folder: Path, behavior: str) -> tuple[tuple[int, float], ...]:
-    """Returns the curve that `rollcast-learner compare` draws."""
+    """Returns the curve that `rollcast compare` draws."""
     try:
         curves = read_curves(folder, RETURN_KEY, CURVE_EPISODES)
     except UserError as error:

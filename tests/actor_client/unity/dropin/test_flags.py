@@ -1,4 +1,4 @@
-"""Tests how rollcast-unity reads the command lines of mlagents-learn."""
+"""Tests how rollcast unity reads the command lines of mlagents-learn."""
 
 from __future__ import annotations
 

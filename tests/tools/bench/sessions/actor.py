@@ -98,7 +98,7 @@ class Latencies:
 
 
 class BareActor:
-    """One actor with the connection of `rollcast-actor`: two channels, window, credit, lease, resumption.
+    """One actor with the connection of `rollcast act`: two channels, window, credit, lease, resumption.
 
     Args:
         address: Address of the learner.

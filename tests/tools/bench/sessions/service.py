@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("address_file", type=Path)
     parser.add_argument("--sessions", type=int, default=1000)
     parser.add_argument("--publish", type=float, default=1.0, help="seconds from one version to the next")
-    parser.add_argument("--certs", type=Path, default=None, help="folder of rollcast-learner certs init")
+    parser.add_argument("--certs", type=Path, default=None, help="folder of rollcast certs init")
     asyncio.run(serve(parser.parse_args(arguments)))
 
 

@@ -100,7 +100,7 @@ def test_the_unity_commands_of_the_first_page(lines: tuple[int, ...], processes:
     shutil.copy(EXAMPLES / "curriculum" / "curriculum.yaml", processes.folder / "run.yaml")
     make_build(processes.folder)
     printed = commands(section(FIRST_PAGE, "From ML-Agents to Rollcast"))
-    assert printed[0] == ["mlagents-learn", *printed[1][1:]]
+    assert printed[0] == ["mlagents-learn", *printed[1][2:]]
     few = ["--num-envs", "2", "--base-port", str(reserve_ports(2))]
     typed = [words if "serve" in words else [*words, *few] for words in map(printed.__getitem__, lines)]
     reader = reader_of(processes)

@@ -98,12 +98,14 @@ def test_closing_ends_the_thread_after_the_question_that_is_judged(monkeypatch: 
     thread = JudgeThread(SERVICE, lambda answer: answers.append(answer.number))
     before = set(threading.enumerate())  # a judge of an earlier test may be about to end
     thread.start()
-    (running,) = set(threading.enumerate()) - before
-    for number in (1, 2):
-        thread.ask(JudgeDeclaration(number, make_spec(), SETTINGS))
-    assert begun.wait(300)
-    thread.close()
-    goes_on.set()
+    try:
+        (running,) = set(threading.enumerate()) - before
+        for number in (1, 2):
+            thread.ask(JudgeDeclaration(number, make_spec(), SETTINGS))
+        assert begun.wait(300)
+    finally:
+        thread.close()
+        goes_on.set()
     running.join(300)
     assert (answers, running.is_alive(), running.daemon) == ([1], False, False)
 

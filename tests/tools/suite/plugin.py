@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import sys
+import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +14,8 @@ from typing import Any
 import pytest
 
 _UNCOUNTED = frozenset({""})
+_HELD_SECONDS = 60.0
+"""Time for threads that tests left to end after the last test; the interpreter would wait for them for ever."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -64,6 +68,22 @@ class _Observer:
         self._path.write_text(
             json.dumps({"exit": int(exitstatus), "counts": counts, "failures": failures, "costs": self._costs})
         )
+        end_if_held(int(exitstatus), _HELD_SECONDS)
+
+
+def end_if_held(code: int, seconds: float) -> None:
+    """Ends the process if threads hold it that long after its main thread, as those of a test that failed before it ended them."""
+
+    def end() -> None:
+        threading.main_thread().join()
+        threading.Event().wait(seconds)
+        held = [each.name for each in threading.enumerate() if not each.daemon]
+        sys.stdout.flush()
+        sys.stderr.write(f"ended: threads that tests left held the process: {', '.join(held)}\n")
+        sys.stderr.flush()
+        os._exit(code)
+
+    threading.Thread(target=end, name="suite-end", daemon=True).start()
 
 
 def _first_line(report: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -92,3 +93,14 @@ def teardown_module():
     outcome, code = side_by_side([[*words, "--suite-costs"]], may_be_empty=False)
     assert code == 0
     assert sum(outcome.costs.values()) > 0.4
+
+
+def test_a_thread_that_a_test_left_does_not_hold_the_run() -> None:
+    """A test that fails before it ends its thread must not keep the suite until the limit of the machine; its code is kept."""
+    program = (
+        "import threading; from tests.tools.suite.plugin import end_if_held\n"
+        "threading.Thread(target=threading.Event().wait, name='left').start()\n"
+        "end_if_held(3, 1.0)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False)
+    assert (ended.returncode, ended.stderr) == (3, "ended: threads that tests left held the process: left\n")

@@ -77,7 +77,8 @@ def end_if_held(code: int, seconds: float) -> None:
     def end() -> None:
         threading.main_thread().join()
         threading.Event().wait(seconds)
-        held = [each.name for each in threading.enumerate() if not each.daemon]
+        main = threading.main_thread()
+        held = [each.name for each in threading.enumerate() if not each.daemon and each is not main]
         sys.stdout.flush()
         sys.stderr.write(f"ended: threads that tests left held the process: {', '.join(held)}\n")
         sys.stderr.flush()

@@ -1,8 +1,9 @@
 """Takes the picture of the status page in the README: `python -m tests.nightly.browser.picture URL deploy/status-page.png`.
 
-Start a run first, with evaluations and three actors::
+Start a run first, with evaluations and three actors, and take the picture near its end::
 
-    rollcast serve cartpole.yaml --set rollcast.evaluation.interval_steps=20000 --set rollcast.target_return=475
+    rollcast serve cartpole.yaml --set rollcast.evaluation.interval_steps=8000 --set behaviors.CartPole.summary_freq=2000 \\
+        --set rollcast.target_return=498
     rollcast act gym --env CartPole-v1 --num-envs 4 --name worker-1
 """
 

@@ -2,8 +2,7 @@
 
 Start a run first, with evaluations and three actors, and take the picture near its end::
 
-    rollcast serve cartpole.yaml --set rollcast.evaluation.interval_steps=8000 --set behaviors.CartPole.summary_freq=2000 \\
-        --set rollcast.target_return=498
+    rollcast serve cartpole.yaml --set rollcast.evaluation.interval_steps=8000 --set rollcast.target_return=498
     rollcast act gym --env CartPole-v1 --num-envs 4 --name worker-1
 """
 

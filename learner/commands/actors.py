@@ -6,21 +6,26 @@ import importlib.util
 import json
 import logging
 import os
+import secrets
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import structlog
+from rollcast.auth import Role
 from rollcast.extras import install
 from rollcast.text import printable
 
 from learner.common.exits import ExitCode, UserError
 from learner.common.platform import same_modules
+from learner.identity.access import own_row
 from learner.settings.addresses import is_loopback
 
 END_SECONDS: Final = 30.0
@@ -43,6 +48,8 @@ _PLAIN_ERROR: Final = "error: "
 _LINE_CHARS: Final = 2000
 _LINE_BYTES: Final = 1 << 16
 """Longer lines are several."""
+_PRINCIPAL: Final = "local"
+_TOKEN_BYTES: Final = 32
 _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _NO_FIELDS: Final = frozenset(
     {"self", "level", "event", "timestamp", "time", "actor", "exc_info", "stack_info", "logger"}
@@ -121,6 +128,7 @@ class TrainingActors:
     Attributes:
         may_move: Whether the learner may take another port, because the user did not choose the one in use.
         chosen: The settings that were chosen, as a line for the user; empty for a run file of the user.
+        tokens: Tokens by which a learner with TLS knows these actors; none if the user gave them an identity.
         error: The error of the last actor, if all have ended by themselves and it has failed.
     """
 
@@ -134,6 +142,9 @@ class TrainingActors:
         self._on_end: Callable[[], object] = str
         self.may_move = request.may_move
         self.chosen = request.chosen
+        self._token = secrets.token_urlsafe(_TOKEN_BYTES)
+        self._secrets = ExitStack()
+        self.tokens = () if request.ca is None else (own_row(_PRINCIPAL, Role.ACTOR, self._token),)
         self.error: UserError | None = None
 
     def __enter__(self) -> TrainingActors:
@@ -155,8 +166,10 @@ class TrainingActors:
                 return
             self._running = self._request.actors
         log.info("more_machines", how=self._request.another_machine(address))
+        identity = self._identity()
         for name in self._request.names:
-            self._actors.append(_LoggedActor(name, self._request.command(address, name), self._ended))
+            command = [*self._request.command(address, name), *identity]
+            self._actors.append(_LoggedActor(name, command, self._ended))
 
     def close(self, patience_seconds: float = 0.0) -> None:
         """Waits for the actors, and ends those that do not end by themselves."""
@@ -164,6 +177,19 @@ class TrainingActors:
             self._is_closing = True
         for actor in self._actors:
             actor.end(patience_seconds)
+        self._secrets.close()
+
+    def _identity(self) -> list[str]:
+        """Returns the flags by which actors know the learner's certificate, and have a token in a file of this user alone."""
+        if self._request.ca is None:
+            return []
+        folder = self._secrets.enter_context(
+            tempfile.TemporaryDirectory(prefix="rollcast-", ignore_cleanup_errors=True)
+        )
+        file = Path(folder, "token")
+        file.touch(0o600)
+        file.write_text(self._token)
+        return ["--tls-ca", str(self._request.ca), "--token-file", str(file)]
 
     def _ended(self, actor: _LoggedActor, code: int) -> None:
         """Notes the end of an actor: a failure is logged while other actors continue; the end of the last one ends the run."""
@@ -192,6 +218,7 @@ class TrainingRequest:
         may_move: Whether the learner may take another port, because the user did not choose the one in use.
         flags: Flags of an actor with the same environment, for a shell.
         has_tls: Whether the learner uses TLS.
+        ca: Authority of the learner's certificate, for actors to which the user gave no identity; None without TLS.
         chosen: The settings that were chosen, as a line for the user; empty for a run file of the user.
     """
 
@@ -202,6 +229,7 @@ class TrainingRequest:
     may_move: bool
     flags: str
     has_tls: bool
+    ca: Path | None
     chosen: str
 
     def another_machine(self, address: str) -> str:

@@ -90,7 +90,7 @@ def prepare(parsed: argparse.Namespace) -> tuple[LoadedRun, TrainingRequest]:
             ExitCode.USAGE, "inference: true in the run file acts without training: leave it out, or use evaluate --env"
         )
     service = loaded.options.rollcast
-    has_tls = service.certs is not None or service.tls_cert is not None
+    has_tls = service.identity_files.cert is not None
     request = TrainingRequest(
         env=parsed.env,
         actors=parsed.actors,
@@ -103,6 +103,7 @@ def prepare(parsed: argparse.Namespace) -> tuple[LoadedRun, TrainingRequest]:
         may_move=parsed.address is None and service.address == ServiceSettings().address,
         flags=shlex.join(("--env", parsed.env, *flags)),
         has_tls=has_tls,
+        ca=service.identity_files.ca if has_tls and parsed.actor_certs is None else None,
         chosen=choice.text,
     )
     return loaded, request

@@ -70,7 +70,9 @@ def add_train(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace
     )
     collects.add_argument("--behavior", metavar="NAME", help="behavior to train (default: the only one of the run)")
     collects.add_argument(
-        "--actor-certs", metavar="DIR", help="folder of rollcast join, for the actors of this machine"
+        "--actor-certs",
+        metavar="DIR",
+        help="folder of rollcast join for these actors (default: the learner lets them in)",
     )
     collects.add_argument(
         "--actor-args", nargs=argparse.REMAINDER, metavar="...", default=[],

@@ -96,6 +96,7 @@ class TrainingRun:
                 session_key=session_key(folder.path),
                 history=open_learner_history(opened.generation),
                 has_own_actors=actors is not None,
+                own_tokens=() if actors is None else actors.tokens,
                 falls_back=bound is None and actors is not None and actors.may_move,
             )
             if before is not None:

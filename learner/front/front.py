@@ -10,14 +10,14 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import structlog
-from rollcast.auth import Role
+from rollcast.auth import Role, TokenRow
 from rollcast.history import History
 from rollcast.limits import PROTOCOL_REVISION
 from rollcast.v1 import policy_pb2
@@ -122,6 +122,7 @@ class Front:
         history: Records what happens to each chunk; None without a history.
         falls_back: Whether to take a free port if that for actors is in use.
         has_own_actors: Whether the command itself starts actors, so that nobody has to be told how to.
+        own_tokens: Tokens of these actors.
 
     Attributes:
         ledger, behaviors, sessions: The ledger, the declared behaviors and the actors.
@@ -147,6 +148,7 @@ class Front:
         history: History | None = None,
         falls_back: bool = False,
         has_own_actors: bool = False,
+        own_tokens: Sequence[TokenRow] = (),
     ) -> None:
         self._falls_back, self._has_own_actors = falls_back, has_own_actors
         self._snapshots = snapshots
@@ -159,7 +161,7 @@ class Front:
         self._site = site
         # Without a folder no command finds the token, so only operators of a token file change the run.
         self._token = unkept_token() if site is None else operator_token(options.rollcast, site.folder)
-        own = (own_row(OPERATOR, Role.OPERATOR, self._token.reveal()),)
+        own = (own_row(OPERATOR, Role.OPERATOR, self._token.reveal()), *own_tokens)
         # Where no actor learns, no file of the run changes.
         audited = None if site is None or task is not None else site.folder
         self._identity = identity_of(options.rollcast, own, audited)

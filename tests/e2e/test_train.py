@@ -110,6 +110,16 @@ def test_an_example_trains_to_its_target_behind_a_dead_proxy(processes: Processe
     assert all_ended(actors)
 
 
+def test_a_learner_with_tls_lets_its_own_actors_in(processes: Processes) -> None:
+    """They need no join code: the learner gives them its authority and a token, which ends with it."""
+    made = processes.python("certs", "-m", "learner", "certs", "init", "certs", "--host", "localhost")
+    assert made.wait() == ExitCode.OK, made.said()
+    child = train(processes, "--env", "CartPole-v1", "--certs", "certs", "--target-return", "30", "--seed", "3")
+    assert child.wait() == ExitCode.OK, child.said()
+    assert child.events("learner_started")[0]["security"] == "TLS"
+    assert not child.events("secret_readable_by_others")
+
+
 def test_an_interrupt_saves_and_ends_both_sides(processes: Processes) -> None:
     """After Ctrl-C everything is saved, the actors are gone, and --resume continues the run."""
     child = train(processes, "--env", "CartPole-v1", "--actors", "2", *ENDLESS)

@@ -87,5 +87,7 @@ def test_the_error_of_an_actor_is_its_own(lines: list[str], code: int, message: 
 )
 def test_other_machines_learn_how_to_join(address: str, has_tls: bool, how: str) -> None:
     """The line has an address that other machines reach, or says how to get one."""
-    request = TrainingRequest("X", 1, (), insecure=False, may_move=True, flags="--env X", has_tls=has_tls, chosen="")
+    request = TrainingRequest(
+        "X", 1, (), insecure=False, may_move=True, flags="--env X", has_tls=has_tls, ca=None, chosen=""
+    )
     assert request.another_machine(address).endswith(how)

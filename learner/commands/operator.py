@@ -206,7 +206,7 @@ class Operator:
             raise UserError(
                 ExitCode.UNREACHABLE,
                 f"the learner at {self.address} has run {printable(found.run_id)}, not {printable(self._run_id)}, whose learner "
-                "no longer runs there: start it again with --resume",
+                "no longer runs there: start it again with the learner's --resume",
             )
         return found
 

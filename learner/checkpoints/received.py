@@ -210,7 +210,7 @@ class ReceivedSteps:
                 self._map[_PLACE_AT : _PLACE_AT + _PLACE.size] = _place_of(os.fstat(stream.fileno()))
         except (OSError, WriteFailed) as error:
             message = f"{error}: make room, or choose another folder with --results-dir"
-            raise UserError(ExitCode.RUN_FILE, message) from error
+            raise UserError(ExitCode.NOT_SAVED, message) from error
         self._used = place
         self._free.extend(range(place))  # a session that returns gets a place of its own
         self._names = names

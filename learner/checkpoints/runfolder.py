@@ -429,4 +429,4 @@ def _made(folder: Path) -> Path:
 
 
 def _cannot_write(error: WriteFailed) -> UserError:
-    return UserError(ExitCode.RUN_FILE, f"{error}: make room, or choose another folder with --results-dir")
+    return UserError(ExitCode.NOT_SAVED, f"{error}: make room, or choose another folder with --results-dir")

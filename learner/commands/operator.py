@@ -392,7 +392,8 @@ def _newest(results_dir: Path) -> str:
         return ""
     row = rows[0]
     state = f"{row.state}: {row.reason}" if row.reason else row.state
-    return f" (the newest run, {printable(row.run_id)}, is {state})"
+    again = f"; to continue it: rollcast serve RUN.yaml --run-id {shlex.quote(row.run_id)}{in_results(results_dir)} --resume=auto"
+    return f" (the newest run, {printable(row.run_id)}, is {printable(state)}{printable(again) if row.state == 'killed' else ''})"
 
 
 CONNECT_SECONDS: Final = 2.0

@@ -150,10 +150,10 @@ def _with_children(pid: int) -> Iterator[int]:
 
 
 def _usage(pid: int) -> tuple[int, int]:
-    """Returns the processor time of a process in ticks, and its resident memory in pages; see proc(5)."""
+    """Returns the processor time of a process and its ended children in ticks, and its resident memory in pages; see proc(5)."""
     stat_line = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     fields = stat_line.rpartition(")")[2].split()  # the name of the program may have spaces and brackets
-    return int(fields[11]) + int(fields[12]), int(fields[21])
+    return sum(map(int, fields[11:15])), int(fields[21])
 
 
 class _MemoryStatus(ctypes.Structure):

@@ -74,11 +74,10 @@ class Authority:
             certificate = x509.load_pem_x509_certificate((folder / AUTHORITY).read_bytes())
             key = serialization.load_pem_private_key((folder / AUTHORITY_KEY).read_bytes(), None)
         except OSError as error:
-            raise UserError(
-                ExitCode.USAGE,
-                f"{error.filename} cannot be read: {error.strerror}; make the folder with rollcast certs init "
-                f"{folder}, or bring the authority's key back from where it is kept",
-            ) from None
+            cure = f"make the folder with rollcast certs init {folder}"
+            if (folder / AUTHORITY).exists():
+                cure = "bring the authority's key back from where it is kept"
+            raise UserError(ExitCode.USAGE, f"{error.filename} cannot be read: {error.strerror}; {cure}") from None
         except _UNREADABLE:
             raise UserError(
                 ExitCode.USAGE, f"the authority in {folder} is not in PEM form without a password"

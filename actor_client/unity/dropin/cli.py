@@ -108,6 +108,7 @@ def _run(given: Given, console: Console) -> int:
         plan = _plan(given, signals)
         console.as_json = plan.log_format == "json"
         _require_players(given, plan)
+        commands.require_identity(given, plan)
         may_move = not given.has_address and plan.address == USUAL_ADDRESS
         with (
             reserved_address(plan.address, may_move=may_move) as address,

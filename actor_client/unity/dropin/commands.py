@@ -1,6 +1,7 @@
 """The plan of a run, as the learner resolves the run file, and the command lines of the processes to start."""
 
 import json
+import os
 import shlex
 import socket
 import subprocess
@@ -15,6 +16,8 @@ from actor_client.unity.dropin.flags import Given
 from actor_client.unity.players.launch import flags_of
 
 LEARNER_MODULE = "learner"
+_OF_IDENTITIES: Final = frozenset({"ROLLCAST_ACTOR_CERTS", "ROLLCAST_ACTOR_TLS_CA"})
+"""Variables that give a gateway an identity."""
 _CHECK_SECONDS = 120.0
 GATEWAY_NAME = "local"
 """The local gateway's name in the run. It is the same at each start, so the gateway keeps its index and its seeds."""
@@ -111,6 +114,21 @@ def make_plan(given: Given) -> Plan:
         sys.stderr.write(checked.stderr)
         raise DropInError(checked.returncode if checked.returncode > 0 else ExitCode.LEARNER_KILLED)
     return Plan.of(json.loads(checked.stdout))
+
+
+def require_identity(given: Given, plan: Plan) -> None:
+    """Checks that the gateway of a learner with TLS has an identity, before anything is started.
+
+    Raises:
+        DropInError: It has none.
+    """
+    has_flag = any(word.startswith("--certs=") for word in given.gateway)
+    if plan.has_tls and not has_flag and os.environ.keys().isdisjoint(_OF_IDENTITIES):
+        raise DropInError(
+            ExitCode.USAGE,
+            "the run uses TLS, so the players of this machine need an identity too: run rollcast join DIR with the join code that "
+            "rollcast certs init printed, and give --actor-certs DIR",
+        )
 
 
 def learner_command(command: str, given: Given) -> list[str]:

@@ -21,6 +21,7 @@ class TrainersCollector(Collector):
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
+        self._most_seconds = 0.0
 
     def collect(self) -> Iterable[Metric]:
         """Yields the metrics; without values once the process has ended."""
@@ -32,7 +33,9 @@ class TrainersCollector(Collector):
         )
         used = usage_with_children(self._pid)
         if used is not None:
-            seconds.add_metric((), used[0])
+            # A child that ends while its parent is read is in neither sum for a moment.
+            self._most_seconds = max(self._most_seconds, used[0])
+            seconds.add_metric((), self._most_seconds)
             memory.add_metric((), used[1])
         yield seconds
         yield memory

@@ -289,7 +289,7 @@ def test_a_full_disk_at_the_start_is_said_in_one_line(small_disk: Path) -> None:
     with open_run_folder(small_disk, "run") as folder:
         with pytest.raises(UserError, match="make room") as caught:
             folder.write_configuration({"x": "y" * 600_000}, {})
-        assert caught.value.exit_code == ExitCode.RUN_FILE
+        assert caught.value.exit_code == ExitCode.NOT_SAVED
         assert not (folder.path / "configuration.yaml").exists()
 
 

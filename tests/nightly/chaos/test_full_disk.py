@@ -58,7 +58,7 @@ def test_a_disk_that_is_full_for_a_while(processes: Processes, disk: SmallDisk) 
     disk.fill()
     learner.kill()
     early = processes.learner(run_file, "--resume=auto", port=port)
-    line = early.fails_with(ExitCode.RUN_FILE)
+    line = early.fails_with(ExitCode.NOT_SAVED)
     assert "No space left on device" in line
     assert "make room" in line
     disk.free()

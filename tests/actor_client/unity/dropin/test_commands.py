@@ -103,6 +103,9 @@ def test_with_certificates_nothing_is_plain_text(tmp_path: Path) -> None:
     assert "--insecure" not in words
     assert commands.another_machine(plan, HERE).endswith("--address 0.0.0.0:50051")
     assert commands.another_machine(plan, SHARED).endswith(":50051 --certs certs --allow-env-args=--level")
+    commands.require_identity(given, plan)
+    with pytest.raises(DropInError, match="give --actor-certs DIR"):
+        commands.require_identity(parse([]), plan)
     assert "--certs=theirs" in parse(["--certs=theirs"]).learner
     assert parse(["--certs=theirs"]).gateway == ()
 

@@ -47,6 +47,7 @@ class Meeting:
     def __init__(self, host: str) -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._listener = socket.create_server((host, 0), family=family, backlog=_MOST_AT_ONCE)
+        self._listener.settimeout(_LOOK_SECONDS)  # here, because the thread may begin after the end
         port = self._listener.getsockname()[1]
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._entrance = Entrance(_MOST_AT_ONCE, _HANDSHAKE_SECONDS)
@@ -96,7 +97,6 @@ class Meeting:
         self._listener.close()
 
     def _listen(self, rank: int, ranks: int, key: bytes) -> None:
-        self._listener.settimeout(_LOOK_SECONDS)
         while not self._is_over:
             try:
                 handle, peer = self._listener.accept()

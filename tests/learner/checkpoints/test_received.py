@@ -233,4 +233,4 @@ def test_a_full_disk_is_told_at_the_start(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(received, "write_file", refuse)
     with pytest.raises(UserError, match="No space left") as caught:
         record_of(tmp_path).begin((), {}, {})
-    assert caught.value.exit_code == ExitCode.RUN_FILE
+    assert caught.value.exit_code == ExitCode.NOT_SAVED

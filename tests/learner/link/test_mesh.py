@@ -36,6 +36,13 @@ def greet(mesh: Mesh) -> list[bytes]:
     return [bytes(each[-1:]) for each in heard]
 
 
+def test_a_listener_that_begins_after_the_end_ends() -> None:
+    """Ranks that are revoked as they meet may end before the thread has begun; it is no error."""
+    meeting = Meeting("127.0.0.1")
+    meeting.close()
+    meeting._listen(0, 2, KEY)
+
+
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_each_rank_hears_each_other(ranks: int) -> None:
     """Messages larger than what the sockets hold do not block each other."""

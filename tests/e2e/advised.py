@@ -14,11 +14,6 @@ from typing import Final
 
 from tests.e2e.processes import ROOT, SECONDS, command_environment
 
-MODULES: Final = {
-    "rollcast-learner": "learner",
-    "rollcast-actor": "actor_client",
-    "rollcast unity": "actor_client.unity.dropin",
-}
 OWN_FRAME: Final = re.compile(rf'File "{re.escape(str(ROOT))}/(?:learner|actor_client|protos)/')
 """A line of a traceback through Rollcast; that of a user's environment has only the user's."""
 RUN: Final = """\
@@ -80,9 +75,10 @@ class Desk:
     def run(self, line: str, stdin: str = "") -> tuple[int, str, str]:
         """Runs a command line; returns its exit code, its output and its errors."""
         program, *words = shlex.split(line)
+        assert program == "rollcast", line
         environment: Mapping[str, str] = {**command_environment(), **self.environment}
         done = subprocess.run(
-            [sys.executable, "-m", MODULES[program], *words],
+            [sys.executable, "-m", program, *words],
             cwd=self.folder,
             env=environment,
             input=stdin,
@@ -289,8 +285,8 @@ LEARNER: Final = (
           instead("cart-pole")),
     Cause("an example that is there already", "rollcast init cartpole", 11, r"cartpole.yaml exists; move it",
           moved("cartpole.yaml", "mine.yaml"), files={"cartpole.yaml": ""}),
-    *(Cause(f"{command} of a run that does not run", f"rollcast {command} nosuch --results-dir other", 21,
-            r"start one with (rollcast serve RUN.yaml --run-id nosuch --results-dir other --resume=auto)", started)
+    *(Cause(f"{command} of a run that there is not", f"rollcast {command} nosuch --results-dir other", 13,
+            r"(rollcast runs --results-dir other) lists", of_the_list, 21)
       for command in ("status", "page", "pause", "save", "drain", "healthcheck")),
     Cause("status where none runs", "rollcast status --results-dir other", 21,
           r"start one with (rollcast serve RUN.yaml --results-dir other)", started),
@@ -302,18 +298,18 @@ LEARNER: Final = (
           r"(rollcast runs --results-dir other) lists", of_the_list, 15),
     Cause("a backup of a run elsewhere", "rollcast backup nosuch copies --results-dir other", 13,
           r"(rollcast runs --results-dir other) lists", of_the_list),
-    Cause("compare a run elsewhere", "rollcast compare nosuch --results-dir other", 10,
+    Cause("compare a run elsewhere", "rollcast compare nosuch --results-dir other", 13,
           r"(rollcast runs --results-dir other) lists", of_the_list, 10),
     Cause("the runs of a folder that there is not", "rollcast runs", 10, r"name the folder with (--results-dir)",
           added("other")),
     Cause("certificates a second time", "rollcast certs init made", 10, r"(rollcast certs renew made)", turned_to(),
           files={}),
-    Cause("a token without an authority", "rollcast certs client made x", 10, r"with (rollcast certs init made),",
+    Cause("a token without an authority", "rollcast certs client made x", 10, r"with (rollcast certs init made)",
           typed()),
     *(Cause(f"{command} without what it needs", f"rollcast {command}", 10, rf"see (rollcast {command} --help)",
             turned_to()) for command in ("compare", "backup", "evaluate", "tournament", "trainer", "certs init")),
-    Cause("a trainer with half of its place", "rollcast trainer --front nowhere --rank 1 --trainers 2", 10,
-          r"--front 'nowhere' must be host:port", replaced("nowhere --rank 1 --trainers 2", "127.0.0.1:1 --rank 1"), 10),
+    Cause("a trainer with half of its place", "rollcast trainer --learner nowhere --rank 1 --trainers 2", 10,
+          r"--learner 'nowhere' must be host:port", replaced("nowhere --rank 1 --trainers 2", "127.0.0.1:1 --rank 1"), 10),
 )  # fmt: skip
 
 ACTOR: Final = (

@@ -128,7 +128,11 @@ async def test_what_cannot_be_trained_is_refused_and_the_learner_goes_on(tmp_pat
     """An invalid image and a ring beyond the memory end their actors, not the run."""
     big = small(hyperparameters={"batch_size": 64, "buffer_size": 10_240})
     with processes_in(tmp_path) as started:
-        run = write_run(tmp_path, {"Small": small(), "Big": big, NAME: small()}, max_training_bytes=2**30)
+        run = write_run(
+            tmp_path,
+            {"Small": small(network_settings={"vis_encode_type": "nature_cnn"}), "Big": big, NAME: small()},
+            max_training_bytes=2**30,
+        )
         learner = started.learner(run)
         pixels = ObservationSpec(
             "pixels", np.dtype(np.uint8), (10, 12, 3), ObservationKind.IMAGE, layout=ImageLayout.HWC

@@ -108,4 +108,4 @@ def test_what_the_policy_cannot_do_without_is_told(processes: Processes) -> None
     run_file = write_run(processes.folder, {NAME: small(network_settings={"critic_only": ["hint"]})})
     again = processes.learner(run_file, "--resume", run="second")
     said = again.fails_with(ExitCode.BAD_CHECKPOINT)
-    assert "critic_only ['answer'], but the run file has ['hint']; restore the settings it was made with" in said
+    assert "network_settings.critic_only was ['answer'], is ['hint']; restore what it was" in said

@@ -18,6 +18,7 @@ from rollcast.server_tls import ServerSecurity
 from learner.common.exits import ExitCode, UserError
 from learner.identity.access import Access
 from learner.identity.setup import Identity
+from learner.web.routes import SCRAPE_SECONDS
 from learner.web.server import require_free_http
 from tests.e2e.processes import wait_until
 from tests.learner.identity.certificates import Folder
@@ -143,7 +144,7 @@ def test_prometheus_learns_that_a_run_is_over() -> None:
             asyncio.run_coroutine_threadsafe(site.server.farewell(is_over=True), site.loop).result(SECONDS)
             site.ask("/metrics")
         assert site.server._routes is not None
-        site.server._routes._scraper.interval_seconds = SECONDS
+        site.server._routes._scraper.interval_seconds = SCRAPE_SECONDS
         asyncio.run_coroutine_threadsafe(site.server.farewell(), site.loop).result(SECONDS)
         farewell = asyncio.run_coroutine_threadsafe(site.server.farewell(is_over=True), site.loop)
         while not farewell.done():

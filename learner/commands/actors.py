@@ -26,6 +26,7 @@ from rollcast.text import printable
 from learner.common.exits import ExitCode, UserError
 from learner.common.platform import same_modules
 from learner.identity.access import own_row
+from learner.observe.address import is_everywhere, reached_here
 from learner.settings.addresses import is_loopback
 
 END_SECONDS: Final = 30.0
@@ -41,7 +42,6 @@ _INSTALLED_BY: Final = {
     "pettingzoo": "actor,pettingzoo",
     "boards": "actor,boards",
 }
-_EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - replaced, not listened on
 _ENDED: Final = "actor_ended"
 """Event with the error that ended an actor."""
 _PLAIN_ERROR: Final = "error: "
@@ -81,12 +81,6 @@ def require_actors(env: str, kind: str, instead: str) -> None:
 def actor_program(*arguments: str) -> list[str]:
     """Returns the command line of an actor that ends with this process, if its input is a pipe from here."""
     return [sys.executable, *_RUNNER, _PACKAGE, *arguments]
-
-
-def dialed(address: str) -> str:
-    """Returns the address at which an actor of this machine reaches a learner that listens at an address."""
-    host, _, port = address.rpartition(":")
-    return f"{_EVERYWHERE.get(host, host)}:{port}"
 
 
 def start_actor(command: Sequence[str], output: int) -> subprocess.Popen[bytes]:
@@ -133,7 +127,6 @@ class TrainingActors:
     """
 
     def __init__(self, request: TrainingRequest) -> None:
-        require_actors(request.env, "gym", "start the learner with serve, and actors elsewhere")
         self._request = request
         self._actors: list[_LoggedActor] = []
         self._lock = threading.Lock()
@@ -242,7 +235,7 @@ class TrainingRequest:
         security = "--certs DIR" if self.has_tls else "--insecure"
         if is_loopback(address):
             return f"to let other machines join, start with --address 0.0.0.0:{port} {security}"
-        name = socket.gethostname() if host in _EVERYWHERE else host
+        name = socket.gethostname() if is_everywhere(address) else host
         return f"other machines join with: rollcast act gym {self.flags} --learner {name}:{port} {security}"
 
     @property
@@ -257,7 +250,7 @@ class TrainingRequest:
             address: Address of the learner, ``host:port``.
             name: Name of the actor.
         """
-        command = actor_program("gym", "--env", self.env, "--learner", dialed(address), "--name", name)
+        command = actor_program("gym", "--env", self.env, "--learner", reached_here(address), "--name", name)
         command += ["--log-format", "json", "--log-level", "warning", *(["--insecure"] if self.insecure else [])]
         return [*command, *self.arguments]
 

@@ -7,7 +7,6 @@ import hmac
 import os
 import platform
 import secrets
-import shlex
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,7 +20,7 @@ from rollcast.auth import MAX_FILE_BYTES, authorization, proof_of, token_hash
 from rollcast.channels import channel_options
 from rollcast.errors import WireError, from_rpc_error
 from rollcast.limits import MAX_CHUNK_BYTES
-from rollcast.text import printable
+from rollcast.text import MAX_ERROR_CHARS, printable
 from rollcast.tls import ClientSecurity, IdentityError, parsed_token
 from rollcast.tls import read_token as read_secret
 from rollcast.v1 import control_pb2, control_pb2_grpc
@@ -31,7 +30,7 @@ from learner.commands.list_runs import list_runs, run_places
 from learner.common.exits import ExitCode, UserError
 from learner.common.files import open_regular
 from learner.common.platform import own_user
-from learner.common.results import in_results, listing
+from learner.common.results import in_results, listing, starting_again
 from learner.observe.address import (
     ADDRESS_FILE,
     TRAINERS_FILE,
@@ -336,7 +335,7 @@ def find_running(run: str | None, results_dir: Path) -> tuple[Path, BoundAddress
         raise UserError(
             ExitCode.UNREACHABLE,
             f"{folder / ADDRESS_FILE} does not exist: no learner runs in that folder; start one with "
-            f"rollcast serve RUN.yaml --run-id {shlex.quote(folder.name)}{in_results(folder.parent)} --resume=auto",
+            f"{starting_again(folder.name, folder.parent)}",
         )
     return folder, addresses
 
@@ -351,8 +350,9 @@ def _runs(folder: Path) -> bool | None:
     Its process id would not tell: another process may have it. The lock of the folder ends with the process.
     """
     runs, addresses = FolderLock.state(folder), read_addresses(folder)
-    is_of_another = addresses is not None and addresses.host not in {"", platform.node()}
-    return None if runs is False and is_of_another else runs  # some network file systems do not pass locks on
+    return (
+        None if runs is False and _is_of_another_machine(addresses) else runs
+    )  # some network file systems do not pass locks on
 
 
 def _require_running(folder: Path) -> None:
@@ -368,15 +368,18 @@ def _require_running(folder: Path) -> None:
         raise UserError(
             ExitCode.UNREACHABLE,
             f"the learner of {folder} was killed: no process has the folder, only its address is left. Start it again with "
-            f"rollcast serve RUN.yaml --run-id {shlex.quote(folder.name)}{in_results(folder.parent)} --resume=auto",
+            f"{starting_again(folder.name, folder.parent)}",
         )
-    is_elsewhere = addresses is not None and addresses.host not in {"", platform.node()}
-    if addresses is not None and is_elsewhere and _is_loopback(addresses.control):
+    if addresses is not None and _is_of_another_machine(addresses) and _is_loopback(addresses.control):
         raise UserError(
             ExitCode.UNREACHABLE,
             f"the learner of {folder} was started on {printable(addresses.host)} and its control address is reached only there: "
             "run this command on that machine, or give --control HOST:PORT",
         )
+
+
+def _is_of_another_machine(addresses: BoundAddresses | None) -> bool:
+    return addresses is not None and addresses.host not in {"", platform.node()}
 
 
 def _is_loopback(address: str) -> bool:
@@ -392,8 +395,8 @@ def _newest(results_dir: Path) -> str:
         return ""
     row = rows[0]
     state = f"{row.state}: {row.reason}" if row.reason else row.state
-    again = f"; to continue it: rollcast serve RUN.yaml --run-id {shlex.quote(row.run_id)}{in_results(results_dir)} --resume=auto"
-    return f" (the newest run, {printable(row.run_id)}, is {printable(state)}{printable(again) if row.state == 'killed' else ''})"
+    again = f"; to continue it: {starting_again(row.run_id, results_dir)}" if row.state == "killed" else ""
+    return printable(f" (the newest run, {row.run_id}, is {state}{again})", MAX_ERROR_CHARS)
 
 
 CONNECT_SECONDS: Final = 2.0

@@ -12,12 +12,12 @@ from learner.commands.actors import (
     ABORT_SECONDS,
     END_SECONDS,
     actor_program,
-    dialed,
     end_actor,
     require_actors,
     start_actor,
 )
 from learner.common.exits import ExitCode, UserError
+from learner.observe.address import reached_here
 from learner.trainers.parts import RunPart, Trainers
 
 CONNECT_SECONDS: Final = 60
@@ -55,7 +55,7 @@ class ActorRequest:
             address: Address of the learner, ``host:port``.
         """
         command = actor_program(self.kind, "--game" if self.kind == "boards" else "--env", self.env)
-        command += ["--learner", dialed(address), "--name", "evaluation"]
+        command += ["--learner", reached_here(address), "--name", "evaluation"]
         command += ["--metrics-address", "off", "--connect-timeout", str(CONNECT_SECONDS)]
         log_format = "auto" if self.log_format == "mlagents" else self.log_format  # which only learners have
         command += ["--log-format", log_format, "--log-level", "warning"]

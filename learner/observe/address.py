@@ -84,6 +84,20 @@ def read_addresses(run_folder: Path) -> BoundAddresses | None:
     return BoundAddresses(address, control, http, "ca" in content, ca, token, run_id, host, owner)
 
 
+_EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - compared, not bound
+
+
+def is_everywhere(address: str) -> bool:
+    """Returns whether who listens at an address ``host:port`` listens at all addresses of the machine."""
+    return address.rpartition(":")[0] in _EVERYWHERE
+
+
+def reached_here(address: str) -> str:
+    """Returns the address ``host:port`` at which this machine reaches who listens at an address."""
+    host, _, port = address.rpartition(":")
+    return f"{_EVERYWHERE.get(host, host)}:{port}"
+
+
 def page_url(http: str, *, tls: bool = False) -> str:
     """Returns the URL of the page for a browser on this machine; empty without an address ``host:port``.
 
@@ -95,9 +109,7 @@ def page_url(http: str, *, tls: bool = False) -> str:
     """
     if not http:
         return ""
-    host, _, port = http.rpartition(":")
-    host = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)  # noqa: S104 - compared, not bound
-    return f"{'https' if tls else 'http'}://{host}:{port}/"
+    return f"{'https' if tls else 'http'}://{reached_here(http)}/"
 
 
 def remove_addresses(run_folder: Path) -> None:

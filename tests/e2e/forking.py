@@ -74,7 +74,7 @@ class Pooled(Toy):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Starts processes, and waits for them."""
-        if self.resets > 12:
+        if self.resets > 4:
             return super().reset(seed=seed, options=options)
         with FORK.Pool(2) as pool:
             assert pool.map(_square, range(8)) == [number * number for number in range(8)]

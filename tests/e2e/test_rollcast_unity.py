@@ -217,6 +217,7 @@ def test_a_signal_while_it_starts_is_one_line(bench: Bench) -> None:
     assert not (bench.results / "x" / "summary.json").exists()
 
 
+@pytest.mark.nightly
 def test_two_runs_side_by_side(bench: Bench) -> None:
     """A second run needs only another --base-port and --run-id."""
     first = bench.start(name="first", usual_address=True)

@@ -14,7 +14,7 @@ from actor_client.exits import ExitCode as ActorCode
 from learner.common.exits import ExitCode
 from learner.observe.address import BoundAddresses, read_addresses
 from tests.e2e.preloaded import children_of
-from tests.e2e.processes import DEAD_PROXIES, ROOT, Child, Processes, processes_in, wait_until
+from tests.e2e.processes import DEAD_PROXIES, Child, Processes, processes_in, wait_until
 from tests.ports import reserve_ports
 
 CORRIDOR = """
@@ -55,9 +55,8 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
 
 def train(processes: Processes, *arguments: str, name: str = "train", proxies: bool = False) -> Child:
     """Starts `rollcast train` with a JSON log."""
-    own = {"PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "protos"))), **(DEAD_PROXIES if proxies else {})}
     line = ("-m", "rollcast", "train", "--log-format", "json", "--http-address", "127.0.0.1:0", *arguments)
-    return processes.python(name, *line, environment=own)
+    return processes.python(name, *line, environment=DEAD_PROXIES if proxies else {})
 
 
 def actors_of(child: Child) -> list[int]:

@@ -98,7 +98,13 @@ def checked(site: Path, file: Path, *arguments: str) -> subprocess.CompletedProc
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("trainer", "scalar"), [("penalty", "Losses/Divergence"), ("awac", "Losses/Advantage Weight")])
+@pytest.mark.parametrize(
+    ("trainer", "scalar"),
+    [
+        ("penalty", "Losses/Divergence"),
+        pytest.param("awac", "Losses/Advantage Weight", marks=pytest.mark.nightly),
+    ],
+)
 def test_all_that_the_page_shows_learns(
     trainer: str, scalar: str, site: Path, processes: Processes, tmp_path: Path
 ) -> None:

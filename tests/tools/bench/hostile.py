@@ -1,7 +1,7 @@
 """Measures what a hostile client with a valid token costs the honest ones: `python -m tests.tools.bench hostile`.
 
 A learner trains CartPole with two honest actors. In alternating blocks, a client of another principal does nothing, or does
-what the reviewed faults R1 to R12 allowed (`tests.tools.bench.hostile_client`). A probe of the honest principal sends a chunk of one
+what the reviewed faults allowed (`tests.tools.bench.hostile_client`). A probe of the honest principal sends a chunk of one
 statistic twenty times a second and measures the time until its ack. The order of the blocks changes with each pair.
 """
 
@@ -202,7 +202,7 @@ def measure(workplace: Workplace, pairs: int, block_seconds: float, tell: Tell) 
                 time.sleep(1.0)
                 if not learner.is_running():
                     raise learner.failed("ended during the bench")
-                memory.append(rss_bytes(learner.pid))
+                memory.append(sum(map(rss_bytes, (learner.pid, *learner.children()))))
                 best_return = max(best_return, *(row.best_return for row in operator.status().behaviors))
             block = Block(is_hostile, probe.acks(began + SETTLING_SECONDS), memory)
             blocks.append(block)

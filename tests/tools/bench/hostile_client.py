@@ -1,4 +1,4 @@
-"""A client with a valid token that does what the reviewed faults R1 to R12 allowed, one attack after another.
+"""A client with a valid token that does what reviewed faults allowed (R1 to R12, and later ones by name), one after another.
 
 `python -m tests.tools.bench.hostile_client ADDRESS TOKEN_FILE ORDERS` prepares its messages, writes `ready`, and then follows the file
 ORDERS: `N attack SECONDS` attacks once for that time, for each new N; `N end` prints, as one JSON object, how often each attack
@@ -17,12 +17,13 @@ import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import grpc
 import numpy as np
-from rollcast.enums import ColumnRole, SegmentEnd
+from rollcast.enums import ColumnRole, ImageLayout, ObservationKind, SegmentEnd
 from rollcast.errors import WireError
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from rollcast.trajectories import Chunk, encode_chunk
@@ -106,6 +107,9 @@ class Hostile:
             "R10": self.unread_policies,
             "R11": self.reasons,
             "R12": self.packed_chunks,
+            "claims": self.claimed_agents,
+            "renewals": self.expensive_renewals,
+            "pictures": self.declarations_of_pictures,
         }
 
     @asynccontextmanager
@@ -221,6 +225,46 @@ class Hostile:
                 self._packed.generation = generation if sequence > 50 else max(1, generation) - 1
                 await upload.send_message(self._packed)
             await upload.finish()
+
+    async def claimed_agents(self) -> None:
+        """Claims a million agents, and sends steps as fast as the learner reads them, until it is stopped."""
+        async with self.client() as actor:
+            generation = (await actor.open()).generation
+            await actor.declare(cartpole(), agents=2**20)
+            upload = await actor.upload()
+            await upload.until("opened")
+            for sequence in itertools.count(1):
+                await upload.send_message(encode_chunk(replace(steps(sequence, generation, 0.1), agents=2**20)))
+
+    async def expensive_renewals(self) -> None:
+        """Renews over four connections with 20 kB of errors of policies each time, until one is refused."""
+        report = session_pb2.PolicyReport(behavior_index=0, error="x" * 100)
+
+        async def renew() -> None:
+            async with self.client() as actor:
+                await actor.open(instance_id=str(uuid.uuid4()))
+                await actor.declare(cartpole())
+                while True:
+                    await actor.renew(policies=[report] * 150)
+
+        tasks = [asyncio.create_task(renew()) for _ in range(4)]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def declarations_of_pictures(self) -> None:
+        """Declares 64 pictures at once, which no trainer takes."""
+        kind, layout = ObservationKind.IMAGE, ImageLayout.HWC
+        pictures = tuple(
+            ObservationSpec(f"picture{number}", np.dtype(np.uint8), (84, 84, 3), kind, layout=layout, scale=255.0)
+            for number in range(64)
+        )
+        async with self.client() as actor:
+            await actor.open()
+            await actor.declare(BehaviorSpec(BEHAVIOR, pictures, ActionSpec(discrete_branches=(2,))))
 
     async def run(self, seconds: float) -> None:
         """Does one attack after another, each for an equal part of the time, again and again within it."""

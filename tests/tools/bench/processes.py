@@ -72,6 +72,11 @@ class Child:
         """The id of the process and of its group."""
         return self._process.pid
 
+    def children(self) -> list[int]:
+        """Returns the ids of the processes that it has started and that run."""
+        tasks = Path(f"/proc/{self.pid}/task").glob("*/children")
+        return [int(pid) for children in tasks for pid in children.read_text(encoding="ascii").split()]
+
     @property
     def _process(self) -> subprocess.Popen[bytes]:
         if self._started is None:

@@ -160,10 +160,9 @@ def figures_of(
 
 def _trainers_of(learner: Child) -> int:
     """Returns the id of the process of the trainers."""
-    for children in Path(f"/proc/{learner.pid}/task").glob("*/children"):
-        for pid in children.read_text(encoding="ascii").split():
-            if _TRAINERS in Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8"):
-                return int(pid)
+    for pid in learner.children():
+        if _TRAINERS in Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8"):
+            return pid
     raise learner.failed("has no process of trainers")
 
 

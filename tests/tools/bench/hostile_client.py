@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import grpc
 import numpy as np
-from rollcast.enums import ColumnRole, ImageLayout, ObservationKind, SegmentEnd
+from rollcast.enums import ColumnRole, SegmentEnd
 from rollcast.errors import WireError
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from rollcast.trajectories import Chunk, encode_chunk
@@ -109,7 +109,6 @@ class Hostile:
             "R12": self.packed_chunks,
             "claims": self.claimed_agents,
             "renewals": self.expensive_renewals,
-            "pictures": self.declarations_of_pictures,
         }
 
     @asynccontextmanager
@@ -227,10 +226,10 @@ class Hostile:
             await upload.finish()
 
     async def claimed_agents(self) -> None:
-        """Claims a million agents, and sends steps as fast as the learner reads them, until it is stopped."""
+        """Sends steps of a million claimed agents as fast as the learner reads them, until it is stopped."""
         async with self.client() as actor:
             generation = (await actor.open()).generation
-            await actor.declare(cartpole(), agents=2**20)
+            await actor.declare(cartpole(), agents=64)
             upload = await actor.upload()
             await upload.until("opened")
             for sequence in itertools.count(1):
@@ -254,17 +253,6 @@ class Hostile:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def declarations_of_pictures(self) -> None:
-        """Declares 64 pictures at once, which no trainer takes."""
-        kind, layout = ObservationKind.IMAGE, ImageLayout.HWC
-        pictures = tuple(
-            ObservationSpec(f"picture{number}", np.dtype(np.uint8), (84, 84, 3), kind, layout=layout, scale=255.0)
-            for number in range(64)
-        )
-        async with self.client() as actor:
-            await actor.open()
-            await actor.declare(BehaviorSpec(BEHAVIOR, pictures, ActionSpec(discrete_branches=(2,))))
 
     async def run(self, seconds: float) -> None:
         """Does one attack after another, each for an equal part of the time, again and again within it."""

@@ -1,8 +1,9 @@
 """The base of all settings: immutable, strict about keys, lenient about the notation of numbers.
 
 ML-Agents reads its files with PyYAML, for which ``3e-4`` is text, and then converts each value to the type of its
-field: numbers from text, whole numbers by dropping a fraction. The types here do the same, and refuse values without a
-sensible conversion (a boolean for a number, an infinite one).
+field: numbers from text, whole numbers by dropping a fraction. The types here read the same notations, and refuse values
+without a sensible conversion (a boolean for a number, an infinite one, a fraction of a step). What a run file may have in
+ML-Agents' own keys, `learner.settings.lenient` converts before, with a warning.
 """
 
 from __future__ import annotations
@@ -104,18 +105,18 @@ def to_real(value: object) -> object:
 
 
 def to_whole(value: object) -> object:
-    """Reads a whole number and drops a fraction, as ML-Agents does (``5e5`` and ``"5e5"`` are 500000).
+    """Reads a whole number in any notation (``5e5`` and ``"5e5"`` are 500000).
 
     Raises:
-        PydanticCustomError: The value is not a finite number, or needs more than 64 bits.
+        PydanticCustomError: The value is not a finite number, has a fraction, or needs more than 64 bits.
     """
     number: object
     try:
         number = int(value) if isinstance(value, str) else to_real(value)
     except ValueError:
         number = to_real(value)
-    if isinstance(number, int | float) and abs(number) >= 2**63:
-        raise invalid("must be a whole number of at most 64 bits")
+    if isinstance(number, int | float) and (abs(number) >= 2**63 or number != int(number)):
+        raise invalid("must be a whole number" if abs(number) < 2**63 else "must be a whole number of at most 64 bits")
     return int(number) if isinstance(number, int | float) else number
 
 
@@ -161,8 +162,8 @@ def to_bytes(value: object) -> object:
         number = float(text[:digits]) * (unit or math.nan)
     except ValueError:
         number = math.nan
-    if not math.isfinite(number):
-        raise invalid("must be a number of bytes or a size such as '256 MiB'")
+    if not math.isfinite(number) or (unit == 1 and number != int(number)):
+        raise invalid("must be a whole number of bytes or a size such as '256 MiB'")
     return int(number)
 
 

@@ -1,4 +1,4 @@
-"""Runs the actors that ``train`` starts, and starts and ends those of other commands; needs no torch."""
+"""Runs the actors that ``train`` starts, and starts, identifies and ends those of other commands; needs no torch."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from learner.common.platform import same_modules
 from learner.identity.access import own_row
 from learner.observe.address import is_everywhere, reached_here
 from learner.settings.addresses import is_loopback
+from learner.settings.service import ServiceSettings
 
 END_SECONDS: Final = 30.0
 """Longest wait for an actor whose work is done; it may still write a video."""
@@ -50,6 +51,8 @@ _LINE_BYTES: Final = 1 << 16
 """Longer lines are several."""
 _PRINCIPAL: Final = "local"
 _TOKEN_BYTES: Final = 32
+_OF_IDENTITY: Final = frozenset({"--certs", "--tls-ca", "--tls-cert", "--token-file"})
+"""Flags of actors with an identity of the user's."""
 _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _NO_FIELDS: Final = frozenset(
     {"self", "level", "event", "timestamp", "time", "actor", "exc_info", "stack_info", "logger"}
@@ -111,6 +114,43 @@ def end_actor(process: subprocess.Popen[bytes], patience_seconds: float) -> None
         process.stdin.close()
 
 
+class OwnIdentity:
+    """How a learner knows the actors that its own command starts: by a token for this start alone, or in plain text.
+
+    Close it when they have ended.
+
+    Args:
+        service: The learner's addresses and files.
+        arguments: Further arguments of the actors; an identity that they name is left to the user.
+
+    Attributes:
+        tokens: Tokens that the learner accepts beside those of its file.
+    """
+
+    def __init__(self, service: ServiceSettings, arguments: Sequence[str] = ()) -> None:
+        files = service.identity_files
+        has_tls, is_given = files.cert is not None, bool(_OF_IDENTITY & {each.partition("=")[0] for each in arguments})
+        self._ca = files.ca if has_tls and not is_given else None
+        self._plain = ["--insecure"] if not has_tls and not is_loopback(service.address) else []
+        self._token = secrets.token_urlsafe(_TOKEN_BYTES)
+        self._files = ExitStack()
+        self.tokens = () if self._ca is None else (own_row(_PRINCIPAL, Role.ACTOR, self._token),)
+
+    def flags(self) -> list[str]:
+        """Returns the flags by which actors know the learner's certificate, and have a token in a file of this user alone."""
+        if self._ca is None:
+            return self._plain
+        folder = self._files.enter_context(tempfile.TemporaryDirectory(prefix="rollcast-", ignore_cleanup_errors=True))
+        file = Path(folder, "token")
+        file.touch(0o600)
+        file.write_text(self._token)
+        return ["--tls-ca", str(self._ca), "--token-file", str(file)]
+
+    def close(self) -> None:
+        """Removes the file of the token."""
+        self._files.close()
+
+
 class TrainingActors:
     """The actors that ``train`` starts once the learner listens. A context manager, which ends them.
 
@@ -135,9 +175,8 @@ class TrainingActors:
         self._on_end: Callable[[], object] = str
         self.may_move = request.may_move
         self.chosen = request.chosen
-        self._token = secrets.token_urlsafe(_TOKEN_BYTES)
-        self._secrets = ExitStack()
-        self.tokens = () if request.ca is None else (own_row(_PRINCIPAL, Role.ACTOR, self._token),)
+        self._identity = OwnIdentity(request.service, request.arguments)
+        self.tokens = self._identity.tokens
         self.error: UserError | None = None
 
     def __enter__(self) -> TrainingActors:
@@ -159,7 +198,7 @@ class TrainingActors:
                 return
             self._running = self._request.actors
         log.info("more_machines", how=self._request.another_machine(address))
-        identity = self._identity()
+        identity = self._identity.flags()
         for name in self._request.names:
             command = [*self._request.command(address, name), *identity]
             self._actors.append(_LoggedActor(name, command, self._ended))
@@ -170,19 +209,7 @@ class TrainingActors:
             self._is_closing = True
         for actor in self._actors:
             actor.end(patience_seconds)
-        self._secrets.close()
-
-    def _identity(self) -> list[str]:
-        """Returns the flags by which actors know the learner's certificate, and have a token in a file of this user alone."""
-        if self._request.ca is None:
-            return []
-        folder = self._secrets.enter_context(
-            tempfile.TemporaryDirectory(prefix="rollcast-", ignore_cleanup_errors=True)
-        )
-        file = Path(folder, "token")
-        file.touch(0o600)
-        file.write_text(self._token)
-        return ["--tls-ca", str(self._request.ca), "--token-file", str(file)]
+        self._identity.close()
 
     def _ended(self, actor: _LoggedActor, code: int) -> None:
         """Notes the end of an actor: a failure is logged while other actors continue; the end of the last one ends the run."""
@@ -207,22 +234,18 @@ class TrainingRequest:
         env: Environment, as for `--env` of the actor.
         actors: Number of actors.
         arguments: Further arguments of each actor.
-        insecure: Whether actors may connect in plain text to an address that other machines reach.
+        service: The learner's addresses and files.
         may_move: Whether the learner may take another port, because the user did not choose the one in use.
         flags: Flags of an actor with the same environment, for a shell.
-        has_tls: Whether the learner uses TLS.
-        ca: Authority of the learner's certificate, for actors to which the user gave no identity; None without TLS.
         chosen: The settings that were chosen, as a line for the user; empty for a run file of the user.
     """
 
     env: str
     actors: int
     arguments: tuple[str, ...]
-    insecure: bool
+    service: ServiceSettings
     may_move: bool
     flags: str
-    has_tls: bool
-    ca: Path | None
     chosen: str
 
     def another_machine(self, address: str) -> str:
@@ -232,7 +255,7 @@ class TrainingRequest:
             address: Address of the learner, ``host:port``.
         """
         host, _, port = address.rpartition(":")
-        security = "--certs DIR" if self.has_tls else "--insecure"
+        security = "--certs DIR" if self.service.identity_files.cert is not None else "--insecure"
         if is_loopback(address):
             return f"to let other machines join, start with --address 0.0.0.0:{port} {security}"
         name = socket.gethostname() if is_everywhere(address) else host
@@ -251,8 +274,7 @@ class TrainingRequest:
             name: Name of the actor.
         """
         command = actor_program("gym", "--env", self.env, "--learner", reached_here(address), "--name", name)
-        command += ["--log-format", "json", "--log-level", "warning", *(["--insecure"] if self.insecure else [])]
-        return [*command, *self.arguments]
+        return [*command, "--log-format", "json", "--log-level", "warning", *self.arguments]
 
 
 class _LoggedActor:

@@ -25,7 +25,7 @@ episodes of each actor to begin count, so that short ones are not favoured. Noth
 The results are printed; --json prints them as JSON, for `> FILE`.
 
 With --env, evaluate itself starts an actor and ends it afterwards. It then listens on a free port of this machine alone, in
-plain text also for a run with --certs. With --address, certificates and tokens are the run's: --actor-args --certs DIR.
+plain text also for a run with --certs. With --address, certificates and tokens are the run's, for actors of other machines too.
 
   rollcast evaluate RUN --env CartPole-v1 --episodes 10 --video videos
   rollcast evaluate RUN --env mine:Maze --actor-args --frame-stack 4 --num-envs 8

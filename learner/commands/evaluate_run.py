@@ -316,15 +316,24 @@ def _play(
     states.restore_lessons(context.lessons)
     task = policy_pb2.BehaviorAssignment(role=policy_pb2.AssignmentRole.ValueType(AssignmentRole.IDLE))
     snapshots = None if folder is None else SnapshotFiles(folder)
+    opponents = None if snapshots is None else _opponents(request, states, snapshots, GameRecords(None, context.meters))
+    evaluation, statistics = OfflineEvaluation(request, context, states, opponents), Statistics(context.meters)
+    own = None
+    if request.own_actor is not None:
+        own = OwnActor(request.own_actor, options.rollcast, lambda: evaluation.is_done)
     front = Front(
-        options, link, run_id=run_id, generation=1, seed=request.seed, task=task, trains=False, snapshots=snapshots
+        options,
+        link,
+        run_id=run_id,
+        generation=1,
+        seed=request.seed,
+        task=task,
+        trains=False,
+        snapshots=snapshots,
+        own_tokens=() if own is None else own.tokens,
     )
     if states.behaviors_table is not None:
         restore_behaviors(front, states.behaviors_table)
-    records = GameRecords(None, context.meters)
-    opponents = None if snapshots is None else _opponents(request, states, snapshots, records)
-    evaluation, statistics = OfflineEvaluation(request, context, states, opponents), Statistics(context.meters)
-    own = None if request.own_actor is None else OwnActor(request.own_actor, lambda: evaluation.is_done)
     run = Run(
         context,
         (evaluation, statistics) if own is None else (evaluation, own, statistics),

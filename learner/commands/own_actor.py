@@ -11,6 +11,7 @@ from typing import Final, Literal
 from learner.commands.actors import (
     ABORT_SECONDS,
     END_SECONDS,
+    OwnIdentity,
     actor_program,
     end_actor,
     require_actors,
@@ -18,6 +19,7 @@ from learner.commands.actors import (
 )
 from learner.common.exits import ExitCode, UserError
 from learner.observe.address import reached_here
+from learner.settings.service import ServiceSettings
 from learner.trainers.parts import RunPart, Trainers
 
 CONNECT_SECONDS: Final = 60
@@ -73,16 +75,22 @@ class OwnActor(RunPart):
 
     Args:
         request: Arguments of the actor.
+        service: The learner's addresses and files.
         is_done: Returns whether all episodes are played, so that the actor may end.
 
     Raises:
         UserError: The actor package is not installed.
+
+    Attributes:
+        tokens: Tokens by which a learner with TLS knows the actor; none if the user gave it an identity.
     """
 
-    def __init__(self, request: ActorRequest, is_done: Callable[[], bool]) -> None:
+    def __init__(self, request: ActorRequest, service: ServiceSettings, is_done: Callable[[], bool]) -> None:
         require_actors(request.env, request.kind, "leave --env out and start rollcast act elsewhere")
         self._request = request
         self._is_done = is_done
+        self._identity = OwnIdentity(service, request.arguments)
+        self.tokens = self._identity.tokens
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, address: str) -> None:
@@ -91,7 +99,7 @@ class OwnActor(RunPart):
         Args:
             address: Address of the learner, ``host:port``.
         """
-        self._process = start_actor(self._request.command(address), 2)
+        self._process = start_actor([*self._request.command(address), *self._identity.flags()], 2)
 
     def after_turn(self, trainers: Trainers) -> None:
         """Ends the evaluation if its actor has ended early.
@@ -113,6 +121,6 @@ class OwnActor(RunPart):
     def close(self) -> None:
         """Waits for the end of the actor, and ends it if it does not end by itself."""
         process, self._process = self._process, None
-        if process is None:
-            return
-        end_actor(process, END_SECONDS if self._is_done() else ABORT_SECONDS)
+        if process is not None:
+            end_actor(process, END_SECONDS if self._is_done() else ABORT_SECONDS)
+        self._identity.close()

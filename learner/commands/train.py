@@ -22,7 +22,6 @@ from learner.commands.actors import (
 )
 from learner.commands.init import example_path, example_texts
 from learner.common.exits import ExitCode, UserError
-from learner.settings.addresses import is_loopback
 from learner.settings.hyperparameters import DEFAULT_TRAINER
 from learner.settings.load import LoadedRun, load_run_options
 from learner.settings.service import ServiceSettings
@@ -90,7 +89,6 @@ def prepare(parsed: argparse.Namespace) -> tuple[LoadedRun, TrainingRequest]:
             ExitCode.USAGE, "inference: true in the run file acts without training: leave it out, or use evaluate --env"
         )
     service = loaded.options.rollcast
-    has_tls = service.identity_files.cert is not None
     request = TrainingRequest(
         env=parsed.env,
         actors=parsed.actors,
@@ -99,11 +97,9 @@ def prepare(parsed: argparse.Namespace) -> tuple[LoadedRun, TrainingRequest]:
             *(() if parsed.actor_certs is None else ("--certs", parsed.actor_certs)),
             *parsed.actor_args,
         ),
-        insecure=not has_tls and not is_loopback(service.address),
+        service=service,
         may_move=parsed.address is None and service.address == ServiceSettings().address,
         flags=shlex.join(("--env", parsed.env, *flags)),
-        has_tls=has_tls,
-        ca=service.identity_files.ca if has_tls and parsed.actor_certs is None else None,
         chosen=choice.text,
     )
     return loaded, request

@@ -190,7 +190,8 @@ class Access:
         """Returns whether the sessions of a principal may continue: it still has the token of an actor."""
         if self._path is None or not name:
             return True
-        return self._table.holds(name, Role.ACTOR, self._clock())
+        now = self._clock()
+        return self._own.holds(name, Role.ACTOR, now) or self._table.holds(name, Role.ACTOR, now)
 
 
 def require(principal: Principal, needed: Role) -> None:

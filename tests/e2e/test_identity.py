@@ -80,12 +80,14 @@ def test_two_commands_train(tmp_path: Path) -> None:
         actor = gym(addresses.address, "--certs", str(joined), "--num-envs", "4")
         assert actor.returncode == ExitCode.OK, actor.stderr
         assert learner.process.wait(60) == LearnerCode.OK
-        evaluated = command("learner", "evaluate", str(tmp_path / "run"), "--env", "CartPole-v1", "--episodes", "2")
-        for done in (status, checked, evaluated):
+        evaluates = ("learner", "evaluate", str(tmp_path / "run"), "--env", "CartPole-v1", "--episodes", "2")
+        evaluated = command(*evaluates)
+        shared = command(*evaluates, "--address", "127.0.0.1:0")  # over TLS, where others may join
+        for done in (status, checked, evaluated, shared):
             assert done.returncode == LearnerCode.OK, done.stderr
     finally:
         learner.process.kill()
-    outputs = [each.stdout + each.stderr for each in (status, checked, evaluated, actor)]
+    outputs = [each.stdout + each.stderr for each in (status, checked, evaluated, shared, actor)]
     kept = [path for path in (tmp_path / "run").rglob("*") if path.is_file() and path.name != "operator_token"]
     outputs += [path.read_bytes().decode("latin1") for path in (*kept, *tmp_path.glob("learner.*"), certs / "tokens")]
     assert not [text for text in outputs if token in text or operator in text]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
-from learner.commands.actors import Failure, TrainingRequest, _LoggedActor
+from learner.commands.actors import Failure, OwnIdentity, TrainingRequest, _LoggedActor
 from learner.common.exits import ExitCode
+from learner.settings.service import ServiceSettings
 
 PROGRAM = r"""
 import sys
@@ -87,7 +89,31 @@ def test_the_error_of_an_actor_is_its_own(lines: list[str], code: int, message: 
 )
 def test_other_machines_learn_how_to_join(address: str, has_tls: bool, how: str) -> None:
     """The line has an address that other machines reach, or says how to get one."""
-    request = TrainingRequest(
-        "X", 1, (), insecure=False, may_move=True, flags="--env X", has_tls=has_tls, ca=None, chosen=""
-    )
+    service = ServiceSettings(certs="certs") if has_tls else ServiceSettings()
+    request = TrainingRequest("X", 1, (), service, may_move=True, flags="--env X", chosen="")
     assert request.another_machine(address).endswith(how)
+
+
+@pytest.mark.parametrize(
+    ("settings", "arguments", "flags"),
+    [
+        ({}, (), []),
+        ({"address": "10.0.0.5:7", "insecure": True}, (), ["--insecure"]),
+        ({"certs": "certs"}, ("--num-envs=4",), ["--tls-ca", "--token-file"]),
+        ({"certs": "certs", "address": "0.0.0.0:7"}, (), ["--tls-ca", "--token-file"]),
+        ({"certs": "certs"}, ("--certs", "mine"), []),
+        ({"certs": "certs"}, ("--token-file=mine",), []),
+    ],
+)
+def test_own_actors_are_known_to_their_learner(
+    settings: dict[str, Any], arguments: tuple[str, ...], flags: list[str]
+) -> None:
+    """With TLS they get its authority and a token, which ends with them, unless the user gave them an identity."""
+    identity = OwnIdentity(ServiceSettings(**settings), arguments)
+    given = identity.flags()
+    assert [each for each in given if each.startswith("--")] == flags
+    assert len(identity.tokens) == ("--token-file" in given)
+    token = Path(given[-1]) if identity.tokens else None
+    assert token is None or token.stat().st_mode & 0o077 == 0
+    identity.close()
+    assert token is None or not token.exists()

@@ -14,6 +14,7 @@ from learner.commands import evaluate_run
 from learner.commands.evaluate_run import EvaluationRequest
 from learner.commands.own_actor import ActorRequest, OwnActor
 from learner.common.exits import ExitCode, UserError
+from learner.settings.service import ServiceSettings
 
 
 @pytest.mark.parametrize(
@@ -65,7 +66,7 @@ def test_the_command_of_an_own_actor(monkeypatch: pytest.MonkeyPatch) -> None:
     assert command[-8:] == ["--behavior", "Maze", "--video", "videos", "--video-every", "2", "--frame-stack", "4"]
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(UserError, match=re.escape(install("actor,gym"))) as caught:
-        OwnActor(request, lambda: False)
+        OwnActor(request, ServiceSettings(), lambda: False)
     assert caught.value.exit_code is ExitCode.MISSING_EXTRA
 
 

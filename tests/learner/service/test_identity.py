@@ -167,6 +167,13 @@ async def test_a_token_is_replaced_without_losing_the_session(folder: Folder) ->
             assert (await again.open(resume=resume)).resumed
 
 
+def test_a_token_of_this_start_alone_keeps_its_sessions(folder: Folder) -> None:
+    """The sessions of actors that the command itself starts continue, although no line of the file is theirs."""
+    access = Access(folder.path / "tokens", own=(own_row("local", Role.ACTOR, "of-this-start"),))
+    assert access.knows("local")
+    assert not access.knows("stranger")
+
+
 def test_a_file_that_is_being_written_changes_nothing(folder: Folder) -> None:
     """A file counts a second after its last change, also a replaced one; a wrong or missing one and a pipe change nothing."""
     tokens = folder.path / "tokens"

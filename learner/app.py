@@ -103,7 +103,7 @@ def serve(
                 folder.require_newest()
                 remove_addresses(folder.path)
         if actors is not None:
-            actors.close(END_SECONDS if ending.is_final else 0.0)
+            actors.close(END_SECONDS if ending.is_final else 0.0, ending.actors)
         if not ending.is_complete:
             return ExitCode.NOT_SAVED
         return stopped_code if ending.reason == SIGNAL else ExitCode.OK

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -203,12 +203,17 @@ class TrainingActors:
             command = [*self._request.command(address, name), *identity]
             self._actors.append(_LoggedActor(name, command, self._ended))
 
-    def close(self, patience_seconds: float = 0.0) -> None:
-        """Waits for the actors, and ends those that do not end by themselves."""
+    def close(self, patience_seconds: float = 0.0, joined: Collection[str] = ()) -> None:
+        """Ends the actors.
+
+        Args:
+            patience_seconds: Longest wait for those that end by themselves.
+            joined: Their names. The others look for a learner that no longer listens, as those of a run that was over before.
+        """
         with self._lock:
             self._is_closing = True
         for actor in self._actors:
-            actor.end(patience_seconds)
+            actor.end(patience_seconds if actor.name in joined else 0.0)
         self._identity.close()
 
     def _ended(self, actor: _LoggedActor, code: int) -> None:

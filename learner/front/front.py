@@ -98,11 +98,13 @@ class Served:
         reason: Why the run stopped.
         is_complete: Whether everything that had to be saved was saved.
         is_final: Whether the run is over; otherwise actors and trainers wait for another start.
+        actors: Names of the actors that had joined when the run was asked to end, which leave by themselves if it is over.
     """
 
     reason: str
     is_complete: bool
     is_final: bool
+    actors: frozenset[str] = frozenset()
 
 
 class Front:
@@ -170,6 +172,7 @@ class Front:
         self._shown: RunView | None = None
         self._show_at = 0.0
         self._has_stopped = asyncio.Event()
+        self._joined: frozenset[str] = frozenset()
         self._closed: asyncio.Queue[Closed] = asyncio.Queue()
         self.stopping = Stopping()
         self._judge = LinkJudge(link.to_trainers.send)
@@ -288,7 +291,7 @@ class Front:
             raise UserError(
                 ExitCode.TRAINER_FAILED, f"the run ended with an error: {closed.fault}; the traceback is in the log"
             )
-        return Served(stop.reason, closed.is_complete, stop.final)
+        return Served(stop.reason, closed.is_complete, stop.final, self._joined)
 
     def _bound(self, server: LearnerServer, site: StatusSite | None) -> tuple[BoundAddresses, str]:
         self._address = with_port(self._service.address, server.port)
@@ -356,6 +359,7 @@ class Front:
         signalled = {"action": f"{saves}{_SECOND_SIGNAL}"} if stop.reason == SIGNAL else {}
         log.info("stopping", reason=stop.reason, final=stop.final, **signalled)
         self._show()
+        self._joined = frozenset(session.actor_name for session in self.sessions.live())
         self._link.to_trainers.send(StopTurns())
         await server.drain(
             final=stop.final,

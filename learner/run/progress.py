@@ -62,7 +62,8 @@ class Progress(RunPart):
                 "target_already_reached",
                 behaviors=sorted(at_target),
                 target_return=self._target_return,
-                action="raise rollcast.target_return to continue training",
+                action="this run is finished: raise rollcast.target_return, or give a higher --target-return, to continue "
+                "training, or start over with --force",
             )
 
     @staticmethod

@@ -360,7 +360,8 @@ class TrainerLoop:
                 step=trainer.get_step,
                 steps_trained=trainer.steps_trained,
                 max_steps=trainer.get_max_steps,
-                action="this run has reached max_steps: raise it to continue training",
+                action="this run is finished: raise its max_steps to continue training, in the run file or by --set "
+                f"behaviors.{name}.max_steps={2 * trainer.get_max_steps}, or start over with --force",
             )
             return
         log.info(

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +16,10 @@ from typing import Any
 import pytest
 import yaml
 
+from learner import app
 from learner.app import MOST_DEATHS, Deaths, serve
 from learner.checkpoints.documents import read_document
+from learner.commands.actors import TrainingActors, TrainingRequest
 from learner.commands.evaluate_run import EvaluationRequest, evaluate
 from learner.common import platform
 from learner.common.exits import ExitCode, UserError
@@ -209,7 +212,22 @@ def test_a_target_that_was_reached_before(tmp_path: Path, capfd: pytest.CaptureF
     assert summary(tmp_path)["stop_reason"] == "target_return"
     said = "".join(capfd.readouterr())
     assert "target_already_reached" in said
-    assert "raise rollcast.target_return" in said
+    assert "this run is finished: raise rollcast.target_return" in said
+
+
+def test_a_finished_run_waits_for_no_actor_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run resumed at its end does not wait for the actors that it has started, which still load or look for it."""
+    with begun(tmp_path) as (_, start, trainer):
+        trainer.tally.returns.extend([500.0] * 100)
+        start.keeper.save_run_state({NAME: trainer})
+    monkeypatch.setattr(app, "END_SECONDS", 10.0**6)
+    monkeypatch.setattr(TrainingRequest, "command", lambda *_: [sys.executable, "-c", "import sys; sys.stdin.read()"])
+    loaded = load(tmp_path, resume="true", target_return="400", max_wall_seconds=str(SECONDS))
+    request = TrainingRequest("X", 2, (), loaded.options.rollcast, may_move=False, flags="", chosen="")
+    with TrainingActors(request) as actors:
+        assert serve(loaded, actors=actors) == ExitCode.OK
+        assert actors.error is None
+    assert summary(tmp_path)["stop_reason"] == "target_return"
 
 
 def test_a_behavior_that_is_gone_from_the_run_file(tmp_path: Path) -> None:

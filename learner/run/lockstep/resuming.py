@@ -46,8 +46,8 @@ def is_over(options: RunOptions, folder: RunFolder) -> bool:
                 behavior=name,
                 step=step,
                 max_steps=ends[name],
-                action="the run has reached max_steps and its files do not change: raise max_steps to continue"
-                f"{_from_round(state)}",
+                action="this run is finished and its files do not change: raise max_steps to continue"
+                f"{_from_round(state)}, in the run file or by --set behaviors.{name}.max_steps={2 * ends[name]}",
             )
         return True
     for name, step in reached.items():

@@ -246,7 +246,8 @@ def test_a_behavior_that_has_nothing_left_to_train_says_so() -> None:
     (line,) = (line for line in logs if line["log_level"] == "warning")
     assert (line["event"], line["step"], line["max_steps"]) == ("nothing_to_train", 1000, 1000)
     assert line["steps_trained"] == 960
-    assert "raise it" in line["action"]
+    assert "is finished: raise its max_steps" in line["action"]
+    assert f"--set behaviors.{line['behavior']}.max_steps=2000" in line["action"]
 
 
 @pytest.mark.parametrize(("max_steps", "told"), [(40, 1), (1000, 0)])

@@ -50,7 +50,8 @@ def test_a_finished_run_is_not_repeated(ended: tuple[RunFolder, int]) -> None:
     over, (line,) = looked(options(step), folder)
     assert over
     assert (line["event"], line["behavior"], line["step"], line["max_steps"]) == ("nothing_to_train", NAME, step, step)
-    assert "raise max_steps to continue from round 2" in line["action"]
+    assert "is finished and its files do not change: raise max_steps to continue from round 2, " in line["action"]
+    assert f"--set behaviors.{NAME}.max_steps={2 * step}" in line["action"]
 
 
 def test_a_run_that_repeats_says_how_far_it_goes_back(ended: tuple[RunFolder, int]) -> None:

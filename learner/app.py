@@ -15,6 +15,7 @@ import structlog
 from learner.checkpoints.runfolder import RunFolder, open_run_folder
 from learner.commands.actors import END_SECONDS, TrainingActors
 from learner.commands.early_end import EarlyEnd
+from learner.commands.last_start import left_out
 from learner.commands.preflight import check_folder, check_supported
 from learner.commands.trainer_hosts import AwaitedTrainers
 from learner.commands.trainer_start import StartedTrainers
@@ -84,6 +85,8 @@ def serve(
     )
     with opened as folder, log_file.opened(folder.path):
         log.info("learner_starts", run=folder.run_id, resumed=folder.resuming, next=_next_step(loaded, folder))
+        if folder.resuming and not checkpoints.inference:
+            _name_what_is_left_out(folder, loaded, "serve" if actors is None else "train")
         # With a process of trainers, this one works without torch.
         if checkpoints.inference:
             from learner.commands.inference import serve_inference  # noqa: PLC0415
@@ -107,6 +110,18 @@ def serve(
         if not ending.is_complete:
             return ExitCode.NOT_SAVED
         return stopped_code if ending.reason == SIGNAL else ExitCode.OK
+
+
+def _name_what_is_left_out(folder: RunFolder, loaded: LoadedRun, command: str) -> None:
+    """Warns of flags and variables of the last start, which a run that is resumed without them forgets."""
+    names = left_out(folder.path, loaded, command)
+    if names:
+        log.warning(
+            "flags_left_out",
+            flags=names,
+            note="the last start of this run had them: without them, the run file and the defaults count; stop with Ctrl-C "
+            "and add them, unless this is meant",
+        )
 
 
 def _next_step(loaded: LoadedRun, folder: RunFolder) -> str:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from rollcast.console import COMMANDS, add_completion, print_versions, report_old_package
-from rollcast.parsers import StrictParser
+from rollcast.parsers import StrictParser, subparsers_of
 from rollcast.signals import stop_signal_numbers
 from rollcast.text import printable
 
@@ -115,6 +115,7 @@ def _run(arguments: Sequence[str] | None, prog: str) -> int:
         parser = build_parser(prog)
         parsed = parser.parse_args(arguments)
         parsed.arguments = sys.argv[1:] if arguments is None else list(arguments)
+        parsed.parser = subparsers_of(parser).get(parsed.command)
         if parsed.version:
             with _written_out():
                 print_versions()
@@ -224,6 +225,7 @@ _NOT_SETTINGS = frozenset(
         "command",
         "explain",
         "json",
+        "parser",
         "run",
         "restarts",
         "run_file",
@@ -283,11 +285,12 @@ def _serve(parsed: argparse.Namespace) -> int:
         words = RESUME_WORDS
         return supervise(parsed.arguments, parsed.restarts, resume_words=words, stopped_code=parsed.stopped_code)
     with needing_extra("serve"):
+        from learner.commands.last_start import with_flags
         from learner.settings.load import load_run_options
 
         _require_torch()
     loaded = load_run_options(parsed.run_file, cli=_flags(parsed), set_items=parsed.set_items, environ=dict(os.environ))
-    return _learn(loaded, parsed.stopped_code, early_end)
+    return _learn(with_flags(loaded, parsed.parser, parsed), parsed.stopped_code, early_end)
 
 
 def _train(parsed: argparse.Namespace) -> int:
@@ -295,12 +298,13 @@ def _train(parsed: argparse.Namespace) -> int:
     early_end.listen()
     with needing_extra("train"):
         from learner.commands.actors import TrainingActors
+        from learner.commands.last_start import with_flags
         from learner.commands.train import prepare
 
         _require_torch()
     loaded, request = prepare(parsed)
     with TrainingActors(request) as actors:
-        code = _learn(loaded, parsed.stopped_code, early_end, actors)
+        code = _learn(with_flags(loaded, parsed.parser, parsed), parsed.stopped_code, early_end, actors)
     if actors.error is not None:
         raise actors.error
     return code

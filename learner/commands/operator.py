@@ -26,11 +26,12 @@ from rollcast.tls import read_token as read_secret
 from rollcast.v1 import control_pb2, control_pb2_grpc
 
 from learner.checkpoints.lock import FolderLock
+from learner.commands.last_start import starting_again
 from learner.commands.list_runs import list_runs, run_places
 from learner.common.exits import ExitCode, UserError
 from learner.common.files import open_regular
 from learner.common.platform import own_user
-from learner.common.results import in_results, listing, starting_again
+from learner.common.results import in_results, listing
 from learner.observe.address import (
     ADDRESS_FILE,
     TRAINERS_FILE,

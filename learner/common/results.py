@@ -1,4 +1,4 @@
-"""Writes the commands with the folder of all runs that messages print."""
+"""Writes the folder of all runs into the commands that messages print."""
 
 from __future__ import annotations
 
@@ -14,8 +14,3 @@ def listing(results_dir: Path) -> str:
 def in_results(results_dir: Path) -> str:
     """Returns the flag that names the folder of all runs, after a space; empty for the folder that commands take without it."""
     return "" if results_dir == Path("results") else f" --results-dir {shlex.quote(str(results_dir))}"
-
-
-def starting_again(run_id: str, results_dir: Path) -> str:
-    """Returns the command that continues a run."""
-    return f"rollcast serve RUN.yaml --run-id {shlex.quote(run_id)}{in_results(results_dir)} --resume=auto"

@@ -140,7 +140,10 @@ class Stopping:
 def _leave(name: str) -> NoReturn:
     """Ends the process at once. Takes no lock, because another thread may hold it."""
     restore = _SHOW_CURSOR if os.isatty(2) else ""  # the panel hides the cursor
-    line = f"{restore}error: {name} received again: the learner ended at once without saving; continue with --resume\n"
+    line = (
+        f"{restore}error: {name} received again: the learner ended at once without saving; to continue, add --resume to the "
+        "same command\n"
+    )
     with contextlib.suppress(OSError):
         os.write(2, line.encode())
     os._exit(ExitCode.INTERRUPTED)

@@ -62,7 +62,7 @@ def summary_table(summary: Summary, width_columns: int) -> RenderableType:
         width_columns: Width of the screen, in columns.
     """
     is_stopped = summary.stop_reason in _STOPPED and summary.behaviors
-    more = "; continue it with --resume" if is_stopped else ""
+    more = "; to continue it, add --resume to the same command" if is_stopped else ""
     title = Text(f"run {printable(summary.run_id)} ended: {printable(summary.stop_reason)}{more}", "bold")
     generation = f"generation {summary.generation}"
     columns = {printable(name): _cells(behavior) for name, behavior in summary.behaviors.items()}

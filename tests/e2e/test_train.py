@@ -131,6 +131,8 @@ def test_an_interrupt_saves_and_ends_both_sides(processes: Processes) -> None:
     again = train(processes, "--env", "CartPole-v1", "--resume", "--target-return", "30", name="again")
     assert again.wait() == ExitCode.OK, again.said()
     assert again.events("learner_started")[0]["generation"] == 2
+    (told,) = again.events("flags_left_out")
+    assert told["flags"] == ["--set behaviors.CartPole.max_steps", "--actors"]
     _kills_an_evaluation(processes)
 
 

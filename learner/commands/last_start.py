@@ -1,0 +1,113 @@
+"""Compares a start of a run with the one before it, so that no flag of that start is forgotten in silence.
+
+`configuration_sources.json` has the source of each setting. Flags that are no settings, such as those of `train` for its
+actors, are in it by their own names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from learner.checkpoints.names import CONFIGURATION, SOURCES
+from learner.common.exits import UserError
+from learner.common.results import in_results
+from learner.observe.summary import read_small_json
+
+if TYPE_CHECKING:
+    from learner.settings.base import Tree, Value
+    from learner.settings.load import LoadedRun
+
+_OF_ONE_START: Final = ("checkpoint_settings.", "rollcast.resume_checkpoint", "env_settings.seed")
+"""Settings that name the run or say how one start begins; a resumed run keeps its seed."""
+_SET: Final = "--set"
+
+
+def with_flags(loaded: LoadedRun, parser: argparse.ArgumentParser, parsed: argparse.Namespace) -> LoadedRun:
+    """Returns the settings with those flags of the command line among their sources that are no settings.
+
+    Args:
+        loaded: The settings.
+        parser: Parser of the command.
+        parsed: Its command line.
+    """
+    settings = {*loaded.sources.values(), _SET}
+    given = [flag for flag in _given(parser, parsed) if flag not in settings]
+    return replace(loaded, sources={**loaded.sources, **dict.fromkeys(given, parsed.command)})
+
+
+def left_out(folder: Path, loaded: LoadedRun, command: str) -> list[str]:
+    """Returns the flags and variables of the last start that this one lacks, and that leave something changed.
+
+    Args:
+        folder: Folder of a run.
+        loaded: Settings of this start, from `with_flags`.
+        command: The command of this start.
+    """
+    from learner.settings.load import effective_document  # noqa: PLC0415 - operators' commands load no settings
+    from learner.settings.yaml_reader import read_document  # noqa: PLC0415 - see above
+
+    try:
+        before = _flat(read_document(folder / CONFIGURATION).tree)
+    except UserError:  # missing or damaged, which does not keep a run from its state
+        return []
+    now = _flat(effective_document(loaded))
+    found: dict[str, None] = {}
+    for place, source in _sources(folder):
+        if place.startswith("--"):
+            is_kept = source != command or place in loaded.sources
+        else:
+            is_given = bool(_name(place, loaded.sources.get(place, "")))  # in whatever way, and with whatever value
+            is_kept = is_given or place.startswith(_OF_ONE_START) or (place in now and now[place] == before.get(place))
+        if not is_kept and (name := _name(place, source)):
+            found[name] = None
+    return list(found)
+
+
+def starting_again(run_id: str, results_dir: Path) -> str:
+    """Returns the command that continues a run, and the flags of its last start."""
+    sources = dict(_sources(results_dir / run_id))
+    command = "train --env ID" if sources.get("--env") == "train" else "serve RUN.yaml"
+    names = {_name(place, source): None for place, source in sources.items() if not place.startswith(_OF_ONE_START)}
+    given = [name for name in names if name and name != "--env"]
+    more = f", with what its last start had: {', '.join(given)}" if given else ""
+    return f"rollcast {command} --run-id {shlex.quote(run_id)}{in_results(results_dir)} --resume=auto{more}"
+
+
+def _given(parser: argparse.ArgumentParser, parsed: argparse.Namespace) -> Iterator[str]:
+    """Yields the flags that a command line has."""
+    for action in parser._actions:  # noqa: SLF001 - argparse has no other way
+        if action.option_strings and getattr(parsed, action.dest, action.default) != action.default:
+            yield action.option_strings[-1]
+
+
+def _sources(folder: Path) -> Iterator[tuple[str, str]]:
+    for place, source in read_small_json(folder / SOURCES).items():
+        if isinstance(source, str):
+            yield place, source
+
+
+def _name(place: str, source: str) -> str:
+    """Returns a flag or a variable as users write it; empty for another source."""
+    if place.startswith("--"):
+        return place
+    if source == _SET:
+        return f"{_SET} {place}"
+    return source.removeprefix("env ") if source.startswith(("--", "env ")) else ""
+
+
+def _flat(tree: Tree) -> Mapping[str, Value]:
+    """Returns the values of a tree by their dotted paths, as in the sources."""
+    from learner.settings.layers import leaves  # noqa: PLC0415 - see `left_out`
+
+    return {".".join(path): _at(tree, path) for path in leaves(tree)}
+
+
+def _at(tree: Value, path: tuple[str, ...]) -> Value:
+    for key in path:
+        tree = tree[key] if isinstance(tree, dict) else None
+    return tree

@@ -131,6 +131,10 @@ def read_document(path: Path, kind: str) -> dict[str, Any]:
 
 
 def _check_archive(path: Path) -> None:
+    if path.is_dir():
+        raise BadCheckpoint(path, "is a folder, not a checkpoint")
+    if path.suffix == ".onnx" and path.exists():
+        raise BadCheckpoint(path, "is a model that acts and cannot be trained further; its checkpoint is the .pt file")
     try:
         with open_regular(path) as stream, zipfile.ZipFile(stream) as archive:
             # torch stores without compression; damaged compressed data would raise errors of each method.

@@ -384,10 +384,15 @@ def _child(root: Path, name: str, option: str) -> Path:
 
 def _source_run(root: Path, run_id: str) -> Path:
     path = _child(root, run_id, "--initialize-from")
-    if not path.is_dir():
-        message = f"--initialize-from names the run {run_id!r}, but it is not in {root}{_runs_there(root)}"
-        raise UserError(ExitCode.NOTHING_TO_RESUME, message)
-    return path
+    if path.is_dir():
+        return path
+    given, hint = Path(run_id), ""
+    if given.suffix == ".onnx":
+        hint = "; an .onnx file is a model that acts and cannot be trained further"
+    elif given.exists() or path.exists():
+        hint = "; a run is named by its folder there, and a checkpoint (.pt) by behaviors.NAME.init_path"
+    message = f"--initialize-from names the run {run_id!r}, but it is not in {root}{_runs_there(root)}{hint}"
+    raise UserError(ExitCode.NOTHING_TO_RESUME, message)
 
 
 def _runs_there(root: Path) -> str:

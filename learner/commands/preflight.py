@@ -5,6 +5,7 @@ torch is imported only for checks that need it: of checkpoints, devices and user
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +14,7 @@ from rollcast.demonstrations.faults import BadDemonstration
 from rollcast.demonstrations.reading import check_demonstrations
 from rollcast.extras import install
 
+from learner.checkpoints.foreign import foreign_run
 from learner.checkpoints.names import LAST, NEWEST, initial_checkpoint
 from learner.checkpoints.runfolder import FoundFolder, check_run_folder
 from learner.common import plugins
@@ -260,33 +262,54 @@ def _check_initial(options: RunOptions, found: FoundFolder) -> None:
     Raises:
         UserError: A checkpoint is missing, damaged, or of another trainer.
     """
+    source = found.source
+    if source is not None:
+        _require_checkpoints(source)
     paths = {
         name: (path, settings)
         for name, settings in options.behaviors.items()
-        if (path := initial_checkpoint(name, settings.init_path, found.source)) is not None
+        if (path := initial_checkpoint(name, settings.init_path, source)) is not None
     }
     default = options.default_settings
     if default is not None and default.init_path is not None:
-        path = initial_checkpoint(_ANY, default.init_path, found.source)
+        path = initial_checkpoint(_ANY, default.init_path, source)
         if path == Path(default.init_path):  # one file for all unlisted behaviors
             paths[_ANY] = path, default
     _refuse_added(found, {name: path for name, (path, _) in paths.items()})
-    if paths:
-        from learner.commands.initial import initial_problem  # noqa: PLC0415 - torch takes seconds to load
+    is_listed = bool(paths)
+    if source is not None and not is_listed:  # any behavior of the other run may be declared
+        settings = default or TrainerSettings()
+        paths = {path.parent.name: (path, settings) for path in sorted(source.glob(f"*/{NEWEST}"))}
+    if not paths:
+        return
+    from learner.commands.initial import initial_problem  # noqa: PLC0415 - torch takes seconds to load
 
-        is_training = not options.checkpoint_settings.inference
-        problems = [initial_problem(name, *each, is_training=is_training) for name, each in paths.items()]
-        _refuse(
-            ExitCode.BAD_CHECKPOINT,
-            "the run cannot start from its checkpoints",
-            [problem for problem in problems if problem],
-        )
-    elif found.source is not None and not any(found.source.glob(f"*/{NEWEST}")):
-        raise UserError(
-            ExitCode.BAD_CHECKPOINT,
-            f"--initialize-from names the run {found.source.name!r}, but {found.source} holds no {NEWEST} of any behavior; "
-            "name a run that has saved one, or omit --initialize-from",
-        )
+    is_training = not options.checkpoint_settings.inference
+    problems = [initial_problem(name, *each, is_training=is_training) for name, each in paths.items()]
+    if is_listed:
+        problems = [problem for problem in problems if problem]
+        _refuse(ExitCode.BAD_CHECKPOINT, "the run cannot start from its checkpoints", problems)
+    elif all(problems):  # no behavior could be declared
+        raise UserError(ExitCode.BAD_CHECKPOINT, problems[0])
+
+
+def _require_checkpoints(source: Path) -> None:
+    """Checks that the folder that initialize_from names holds checkpoints.
+
+    Raises:
+        UserError: It holds none.
+    """
+    if any(source.glob("*/*.pt")):
+        return
+    program = None
+    with contextlib.suppress(OSError):
+        program = foreign_run(source)
+    holds = f"holds no {NEWEST} of any behavior" if program is None else f"is a folder of {program}"
+    raise UserError(
+        ExitCode.BAD_CHECKPOINT,
+        f"--initialize-from names the run {source.name!r}, but {source} {holds}; name a run of Rollcast that has saved "
+        f"a {NEWEST}, or omit --initialize-from",
+    )
 
 
 def _check_resumed(options: RunOptions, folder: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from learner.settings.base import (
     LenientSettings,
@@ -111,10 +111,11 @@ class CheckpointSettings(SettingsModel):
 
     @field_validator("run_id", "initialize_from")
     @classmethod
-    def _names_a_folder(cls, value: str | None) -> str | None:
+    def _names_a_folder(cls, value: str | None, info: ValidationInfo) -> str | None:
         problem = None if value is None else run_id_problem(value)
         if problem is not None:
-            raise invalid(f"is not a valid folder name: it {problem}")
+            files = "; a checkpoint (.pt) is named by behaviors.NAME.init_path" if info.field_name != "run_id" else ""
+            raise invalid(f"is not a valid folder name: it {problem}{files}")
         return value
 
 

@@ -172,7 +172,7 @@ def test_missing_and_unreadable_files_are_named(tmp_path: Path) -> None:
     """A missing file, or a folder in its place, is reported with its path."""
     with pytest.raises(BadCheckpoint, match=r"x\.pt does not exist"):
         read_document(tmp_path / "x.pt", "test")
-    with pytest.raises(BadCheckpoint, match="cannot be read: Is a directory"):
+    with pytest.raises(BadCheckpoint, match="is a folder, not a checkpoint"):
         read_document(tmp_path, "test")
 
 

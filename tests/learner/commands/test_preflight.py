@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from learner.app import serve
 from learner.checkpoints.store import encode_behavior
@@ -177,7 +178,9 @@ def test_what_a_run_starts_from_is_read_at_the_start(
     """A missing, damaged or foreign initial checkpoint is refused before actors connect."""
     checkpoint = run_file.parent / "results" / "old" / "Ball" / "checkpoint.pt"
     checkpoint.parent.mkdir(parents=True)
-    if content is not None:
+    if content is None:
+        checkpoint.with_name("Ball-5.pt").touch()  # the run has others
+    else:
         checkpoint.write_bytes(content)
     flags = {"initialize_from": "old"} if is_run else {}
     arguments = ["--initialize-from", "old"] if is_run else []
@@ -227,6 +230,63 @@ def test_the_initial_file_of_behaviors_that_are_not_listed(run_file: Path) -> No
     """One initial file for all behaviors is checked; a folder is not yet."""
     run_file.write_text("default_settings: {trainer_type: ppo, init_path: some/where.pt}\n")
     _refused_by_both(run_file, ExitCode.BAD_CHECKPOINT, "some/where.pt does not exist")
+
+
+def _of_ml_agents(path: Path) -> None:
+    path.parent.mkdir(parents=True)
+    torch.save({"Policy": {"weight": torch.zeros(3)}, "global_step:global_step": {}}, path)
+
+
+def _no_start(results: Path) -> None:
+    """Makes folders and files that are no runs to start from, by their names in `NO_STARTS`."""
+    for name in ("empty", "old/run_logs", "nn", "broken/Ball", "text"):
+        (results / name).mkdir(parents=True)
+    _of_ml_agents(results / "mlagents" / "Ball" / "checkpoint.pt")
+    (results / "old" / "run_logs" / "training_status.json").write_text('{"metadata": {"mlagents_version": "0.30.0"}}')
+    (results / "nn" / "Ball.nn").touch()
+    (results / "broken" / "Ball" / "checkpoint.pt").write_bytes(b"no archive")
+    (results / "text" / "notes.txt").touch()
+    (results / "Ball.onnx").touch()
+
+
+NO_STARTS = {
+    "mlagents": (ExitCode.BAD_CHECKPOINT, "Ball/checkpoint.pt is a checkpoint of ML-Agents, whose weights Rollcast cannot load"),
+    "old": (ExitCode.BAD_CHECKPOINT, "is a folder of ML-Agents 0.30.0 (run_logs/training_status.json); name a run of Rollcast"),
+    "nn": (ExitCode.BAD_CHECKPOINT, "is a folder of ML-Agents (Ball.nn); name a run of Rollcast"),
+    "broken": (ExitCode.BAD_CHECKPOINT, "Ball/checkpoint.pt is damaged, or not a checkpoint of Rollcast"),
+    "text": (ExitCode.BAD_CHECKPOINT, "holds no checkpoint.pt of any behavior"),
+    "empty": (ExitCode.BAD_CHECKPOINT, "holds no checkpoint.pt of any behavior"),
+    "missing": (ExitCode.NOTHING_TO_RESUME, "but it is not in "),
+    "Ball.onnx": (ExitCode.NOTHING_TO_RESUME, "; an .onnx file is a model that acts and cannot be trained further"),
+    "mlagents/Ball/checkpoint.pt": (ExitCode.NOTHING_TO_RESUME, "and a checkpoint (.pt) by behaviors.NAME.init_path"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NO_STARTS)
+@pytest.mark.parametrize("settings", ["behaviors: {Ball: {trainer_type: ppo}}", "default_settings: {trainer_type: ppo}"])
+def test_what_is_no_run_of_ours_is_no_start(run_file: Path, name: str, settings: str) -> None:
+    """Whatever else --initialize-from names is refused at the start, in one line, whether behaviors are listed or not."""
+    _no_start(run_file.parent / "results")
+    run_file.write_text(f"{settings}\n")
+    code, said = NO_STARTS[name]
+    _refused_by_both(run_file, code, said, "--run-id", "x", "--initialize-from", name, run_id="x", initialize_from=name)
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("results/mlagents/Ball/checkpoint.pt", "is a checkpoint of ML-Agents, whose weights Rollcast cannot load"),
+        ("results/mlagents", "is a folder, not a checkpoint"),
+        ("results/Ball.onnx", "is a model that acts and cannot be trained further; its checkpoint is the .pt file"),
+        ("results/text/notes.txt", "is damaged, or not a checkpoint of Rollcast"),
+        ("nowhere.pt", "does not exist"),
+    ],
+)
+def test_a_file_that_is_no_checkpoint_of_ours_is_no_start(run_file: Path, path: str, said: str) -> None:
+    """The same holds for init_path."""
+    _no_start(run_file.parent / "results")
+    run_file.write_text(f"behaviors: {{Ball: {{init_path: {run_file.parent / path}}}}}\n")
+    _refused_by_both(run_file, ExitCode.BAD_CHECKPOINT, said, "--run-id", "x", run_id="x")
 
 
 def test_a_run_without_checkpoints_is_no_start(run_file: Path) -> None:

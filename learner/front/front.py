@@ -385,6 +385,10 @@ class Front:
             )
             for behavior in self.behaviors.all()
         }
+        if self._trains and summaries and (names := self.behaviors.undeclared()):
+            log.info(
+                "behaviors_not_declared", behaviors=names, note="no actor declared them: their settings had no effect"
+            )
         fault = "" if stop.error is None else stop.error.message
         self._link.to_trainers.send(Close(stop.reason, self.view(), summaries, fault))
         return await self._closed.get()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -135,6 +136,7 @@ class BehaviorTable:
         self._behaviors: list[Behavior] = []
         self._by_name: dict[str, Behavior] = {}
         self._restored = 0
+        self._told: set[str] = set()
         self._judgements = Judgements(judge, self.service)
 
     @property
@@ -188,6 +190,16 @@ class BehaviorTable:
     def lists(self, name: str) -> bool:
         """Returns whether the run file lists a behavior by name."""
         return name in self._options.behaviors
+
+    def undeclared(self, declared: str = "") -> list[str]:
+        """Returns the behaviors of the run file that no actor has declared and that were not returned before.
+
+        Args:
+            declared: Name of the behavior that an actor declares instead: those with the most similar names are first.
+        """
+        names = [name for name in self._options.behaviors if name not in self._by_name and name not in self._told]
+        self._told.update(names)
+        return sorted(names, key=lambda name: -difflib.SequenceMatcher(None, name.lower(), declared.lower()).ratio())
 
     def by_name(self, name: str) -> Behavior | None:
         """Returns the behavior of a name without a team, or None."""
@@ -291,7 +303,7 @@ class BehaviorTable:
         """
         behavior = self._by_name.get(spec.name)
         if behavior is not None:
-            _check_same(behavior.spec, spec)
+            _check_same(behavior.spec, spec, self._options.checkpoint_settings.run_id)
         return behavior
 
     def _judged(self, spec: BehaviorSpec, settings: TrainerSettings) -> Behavior:
@@ -402,12 +414,13 @@ def max_policy_lag(settings: TrainerSettings, service: ServiceSettings) -> int:
     return settings.traits.max_policy_lag
 
 
-def _check_same(ours: BehaviorSpec, theirs: BehaviorSpec) -> None:
+def _check_same(ours: BehaviorSpec, theirs: BehaviorSpec, run_id: str) -> None:
     differences = mismatches(ours, theirs)
     if differences:
         shown = "; ".join(differences)
         raise SpecMismatch(
-            f"{ours.name} was declared differently by the first actor of this run: {shown}. Start this actor with "
-            "the same environment, or train the new environment in another run",
+            f"{ours.name} was declared differently by the first actor of the run {run_id}: {shown}. A run, resumed or not, has "
+            "one kind of environment: start this actor with the same one, or train the new one in a run of its own, by the "
+            "learner's --run-id",
             metadata={"behavior": ours.name, "differences": shown, "run": repr(ours), "actor": repr(theirs)},
         )

@@ -206,6 +206,7 @@ class SessionService:
         self._hub.declared(session, behavior)
         if is_new:
             _log.info("behavior_declared", behavior=behavior.name, actor=session.actor_name, agents=request.agents)
+            self._tell_of_settings_without_behavior(behavior.name)
         return session_pb2.DeclareBehaviorResponse(
             behavior_index=behavior.index,
             time_horizon=account.time_horizon,
@@ -216,6 +217,18 @@ class SessionService:
             awaits_assignment=self._hub.awaits_match(behavior.name),
             replay=behavior.takes_any_generation,
         )
+
+    def _tell_of_settings_without_behavior(self, declared: str) -> None:
+        """Warns once of behaviors that no actor has declared when one declares another that the run file does not list."""
+        names = [] if self._behaviors.lists(declared) else self._behaviors.undeclared(declared)
+        if names:
+            _log.warning(
+                "behaviors_not_declared",
+                behaviors=names,
+                declared=declared,
+                note=f"the actor declares {declared!r}, which the run file does not list and which gets default_settings; what "
+                f"the run file, or the learner's --set, has for {names[0]!r} has no effect unless an actor declares it",
+            )
 
     @contextlib.contextmanager
     def _adding(self, session: ActorSession, name: str) -> Iterator[None]:

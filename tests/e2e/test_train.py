@@ -176,6 +176,23 @@ def test_an_actor_that_fails_ends_the_command(processes: Processes) -> None:
     assert summary["stop_reason"] == "actors_ended"
 
 
+def test_a_resumed_run_refuses_an_environment_of_other_shapes(processes: Processes) -> None:
+    """The last line has the run, both shapes of all that differs, and what to do; the code is the actor's for it."""
+    child = train(processes, "--env", "corridor:Corridor")
+    acts(child)
+    child.signal(signal.SIGINT)
+    assert child.wait() == ExitCode.OK, child.said()
+    path = processes.folder / "corridor.py"
+    text = path.read_text().replace("(0, 10, (1,)", "(0, 10, (3,)").replace("Discrete(2)", "Discrete(4)")
+    path.write_text(text.replace("numpy.array([self.x]", "numpy.array([self.x] * 3"))
+    again = train(processes, "--env", "corridor:Corridor", "--resume", name="again")
+    line = again.fails_with(ActorCode.SPEC_MISMATCH)
+    assert "declared differently by the first actor of the run Corridor: " in line
+    assert "run float32[1], actor float32[3]" in line
+    assert "run [2], actor [4]" in line
+    assert line.endswith("or train the new one in a run of its own, by the learner's --run-id")
+
+
 def test_a_wrong_flag_of_the_actor_ends_the_command(processes: Processes) -> None:
     """The settings of the actor are checked by the actor, also with a run file."""
     (processes.folder / "run.yaml").write_text("default_settings: {trainer_type: ppo}\n")

@@ -263,7 +263,9 @@ NO_STARTS = {
 
 
 @pytest.mark.parametrize("name", NO_STARTS)
-@pytest.mark.parametrize("settings", ["behaviors: {Ball: {trainer_type: ppo}}", "default_settings: {trainer_type: ppo}"])
+@pytest.mark.parametrize(
+    "settings", ["behaviors: {Ball: {trainer_type: ppo}}", "default_settings: {trainer_type: ppo}"]
+)
 def test_what_is_no_run_of_ours_is_no_start(run_file: Path, name: str, settings: str) -> None:
     """Whatever else --initialize-from names is refused at the start, in one line, whether behaviors are listed or not."""
     _no_start(run_file.parent / "results")

@@ -42,6 +42,7 @@ def test_a_different_spec_is_refused_with_both_sides() -> None:
     with pytest.raises(SpecMismatch, match=r"run float32\[4\], actor float32\[5\]") as caught:
         behaviors.declare(make_spec(size=5), 0, 1)
     assert {"behavior", "differences", "run", "actor"} <= caught.value.metadata.keys()
+    assert "by the first actor of the run ppo: " in str(caught.value)
 
 
 def test_unknown_names_are_refused_unless_there_are_default_settings() -> None:

@@ -274,6 +274,30 @@ async def test_the_agents_that_others_claim_are_not_fatal() -> None:
         await honest.declare(agents=200)
 
 
+@pytest.mark.parametrize(
+    ("listed", "declared", "told"),
+    [
+        (("CartPol",), ("CartPole",), [["CartPol"]]),
+        (("Walker", "CartPole1", "cart_pole"), ("CartPole", "Other"), [["CartPole1", "cart_pole", "Walker"]]),
+        (("Cart", "CartPole"), ("CartPole", "Other"), [["Cart"]]),
+        (("CartPole", "Walker"), ("CartPole",), []),  # an actor may declare the other later
+    ],
+)
+async def test_settings_for_a_behavior_that_no_actor_has(
+    listed: tuple[str, ...], declared: tuple[str, ...], told: list[list[str]]
+) -> None:
+    """A declared behavior that is not listed is a warning for those that are and that none declares, once, the nearest first."""
+    options = open_default().model_copy(update={"behaviors": dict.fromkeys(listed, TrainerSettings())})
+    with capture_logs() as logs:
+        async with running(options) as learner, Actor(learner.server.port) as actor:
+            await actor.open()
+            for name in (*declared, *declared):
+                await actor.declare(make_spec(name))
+    lines = [line for line in logs if line["event"] == "behaviors_not_declared"]
+    assert [line["behaviors"] for line in lines] == told
+    assert all(repr(line["behaviors"][0]) in line["note"] and line["log_level"] == "warning" for line in lines)
+
+
 async def test_one_client_cannot_take_all_behaviors(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client adds a limited number of behaviors to those of the run file, also in a new session of its place."""
     monkeypatch.setattr(session_calls, "MAX_ADDED_BEHAVIORS", 3)

@@ -21,7 +21,7 @@ def said(prog: str, *words: str) -> str:
     """Returns what a command answers."""
     with pytest.raises((ActorError, DropInError, UserError)) as caught:
         PARSERS[prog].parse_args(words)
-    return str(caught.value.message)
+    return str(caught.value)
 
 
 @pytest.mark.parametrize(

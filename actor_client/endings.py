@@ -24,13 +24,16 @@ from actor_client.settings.commands import CommonSettings, EnvironmentSettings
 _OF_ENVIRONMENTS: Final = frozenset({ExitCode.ENVIRONMENT_FAILED, ExitCode.ENVIRONMENT_HANGS})
 
 
-def run_command(act: Callable[[], None], settings: CommonSettings) -> ExitCode:
+def run_command(
+    act: Callable[[], None], settings: CommonSettings, on_error: Callable[[ActorError], bool] = lambda _: False
+) -> ExitCode:
     """Configures the log, calls `act`, logs the error that ends it in one line, and returns the exit code.
 
     Args:
         act: Runs the actor. Raises `ActorError` for faults that a user can correct; any other exception is logged with
             its traceback.
         settings: The command's settings. If they ask for a JSON log, the last line is JSON too.
+        on_error: Reports the error that ends `act` elsewhere; returns whether it did, so that it is not logged.
     """
     logs.configure(settings.log_format, settings.log_level)
     # numpy warns of values that float32 cannot hold. The learner refuses such rows, and the log reports it.
@@ -39,7 +42,7 @@ def run_command(act: Callable[[], None], settings: CommonSettings) -> ExitCode:
     try:
         act()
     except ActorError as error:
-        return say_end(error, settings.log_format)
+        return error.exit_code if on_error(error) else say_end(error, settings.log_format)
     except (KeyboardInterrupt, SystemExit) as error:  # from the user's code; signals have a handler
         place = place_of(error)
         where = f" at {place}" if place else ""

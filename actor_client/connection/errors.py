@@ -41,7 +41,7 @@ _FATAL: Mapping[str, tuple[ExitCode, str]] = MappingProxyType(
         "PROTOCOL_TOO_OLD": (ExitCode.PROTOCOL_TOO_OLD, "update the actor to the learner's release"),
         "UNKNOWN_BEHAVIOR": (
             ExitCode.UNKNOWN_BEHAVIOR,
-            "act for one of its behaviors, or add this one to behaviors, or default_settings, in the run file",
+            "or act for one of its behaviors",
         ),
         "STEP_TOO_LARGE": (ExitCode.REFUSED, ""),
         "RING_TOO_SMALL": (ExitCode.REFUSED, ""),

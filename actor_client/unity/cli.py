@@ -28,7 +28,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--quiet-seconds", metavar="S", help="do not warn about a missing learner for the first S seconds (default: 0)"
     )
-    parser.add_argument("--error-file", metavar="FILE", help="file for the error that ends this command")
+    parser.add_argument(
+        "--error-file", metavar="FILE", help="file for the error that ends this command, instead of standard error"
+    )
     add_opponent(parser)
     add_recording(parser)
     parser.add_argument(

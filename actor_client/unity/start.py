@@ -6,12 +6,11 @@ started at the same time as the actor. gRPC is the only large package that is lo
 
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from actor_client.command_line import missing_extra
-from actor_client.exits import ActorError
+from actor_client.exits import ActorError, ExitCode
 from actor_client.platform import stop_signals
 from actor_client.settings.addresses import early_ports
 from actor_client.unity.server import Door, listening
@@ -24,7 +23,7 @@ def run(flags: Mapping[str, object]) -> int:
         flags: The values of the command line, by setting.
 
     Returns:
-        The exit code. The error that ended the actor has been written to standard error.
+        The exit code. The error that ended the actor has been written to the file of `--error-file`, or to standard error.
 
     Raises:
         ActorError: The command line is wrong, a port is in use, or a module is missing.
@@ -38,20 +37,25 @@ def run(flags: Mapping[str, object]) -> int:
             with listening(early) as doors:
                 return _continue(flags, doors, stops)
     except ActorError as error:
-        leave_error(flags.get("error_file"), error)
+        if leave_error(flags.get("error_file"), error):
+            return error.exit_code
         raise
 
 
-def leave_error(file: object, error: ActorError) -> None:
-    """Writes the error that ended the actor to the file of `--error-file`, if there is one.
+def leave_error(file: object, error: ActorError) -> bool:
+    """Writes the error that ended the actor to the file of `--error-file`, if there is one; returns whether the file says it all.
 
     Args:
         file: The file's path; None writes nothing.
         error: The error that ended the actor.
     """
-    if file is not None:
-        with suppress(OSError):  # standard error has it in any case
+    try:
+        if file is not None and error.exit_code is not ExitCode.OK:
             Path(str(file)).write_text(error.message, encoding="utf-8")
+            return not error.traceback
+    except OSError:  # standard error gets it
+        pass
+    return False
 
 
 def _continue(flags: Mapping[str, object], doors: Sequence[Door] | None, stops: Sequence[str]) -> int:

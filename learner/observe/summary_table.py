@@ -24,6 +24,17 @@ _MEANINGS = {"not_training": ": left over at the end of training"}
 """What is said of reasons that look like a loss in the middle of a run."""
 _NOTHING = frozenset({"-", "0"})
 _INDENT_COLUMNS = 2
+_REASONS = {
+    "target_return": "target_return is reached",
+    "target_rating": "target_rating is reached",
+    "max_steps": "max_steps is reached",
+    "max_wall_seconds": "max_wall_seconds are over",
+    "signal": "it was asked to stop, by Ctrl-C or the process that started it",
+    "operator": "an operator drained it",
+    "actors_ended": "its actors have ended",
+    "trainer_failed": "its trainers failed",
+}
+"""Reasons in words."""
 _STOPPED = frozenset({"signal", "operator", "actors_ended"})
 """Reasons after which the run can go further."""
 
@@ -63,7 +74,8 @@ def summary_table(summary: Summary, width_columns: int) -> RenderableType:
     """
     is_stopped = summary.stop_reason in _STOPPED and summary.behaviors
     more = "; to continue it, add --resume to the same command" if is_stopped else ""
-    title = Text(f"run {printable(summary.run_id)} ended: {printable(summary.stop_reason)}{more}", "bold")
+    reason = _REASONS.get(summary.stop_reason, printable(summary.stop_reason))
+    title = Text(f"run {printable(summary.run_id)} ended: {reason}{more}", "bold")
     generation = f"generation {summary.generation}"
     columns = {printable(name): _cells(behavior) for name, behavior in summary.behaviors.items()}
     if not _fits(generation, columns, width_columns):

@@ -22,6 +22,7 @@ behaviors:
     trainer_type: ppo
     hyperparameters: {batch_size: 64, buffer_size: 1024}
 """
+UNITY_RUN: Final = f"{RUN}env_settings: {{env_path: Nope}}\n"
 WALK: Final = """\
 import gymnasium, numpy
 class Walk(gymnasium.Env):
@@ -372,13 +373,15 @@ ACTOR: Final = (
     Cause("players without a build", f"rollcast act unity --num-envs 2 {ALONE}", 10, r"leave --num-envs out",
           replaced("--num-envs 2", ""), 20),
     Cause("a model to play without its game", "rollcast play Nope.onnx", 10, r"give (--game shogi)", added(), 10),
-    Cause("rollcast unity with a key that is spelled wrong", "rollcast unity run.yaml --env Nope", 11, r"did you mean '(\w+)'",
-          edited("run.yaml", "bufer_size"), 61, files={"run.yaml": RUN.replace("buffer_size", "bufer_size")}),
-    Cause("rollcast unity with a run that exists", "rollcast unity run.yaml --env Nope --run-id run", 12, r"start over with (--force)",
-          added(), 61, files=FILE_OF_RUN),
-    Cause("rollcast unity with a state that is missing", "rollcast unity run.yaml --env Nope --run-id run --resume", 13,
+    Cause("rollcast unity with a key that is spelled wrong", "rollcast unity run.yaml", 11, r"did you mean '(\w+)'",
+          edited("run.yaml", "bufer_size"), 61, files={"run.yaml": UNITY_RUN.replace("buffer_size", "bufer_size")}),
+    Cause("rollcast unity with a run that exists", "rollcast unity run.yaml --run-id run", 12, r"start over with (--force)",
+          added(), 61, files=FILE_OF_RUN | {"run.yaml": UNITY_RUN}),
+    Cause("rollcast unity with a state that is missing", "rollcast unity run.yaml --run-id run --resume", 13,
           r"use (--resume=auto)", lambda _desk, match, line: line.replace("--resume", match[1]), 61,
-          files={"results/run/generation": "1"}),
-    Cause("rollcast unity without its run file", "rollcast unity mine.yaml --env Nope", 11, r"give the path of a run file",
-          replaced("mine.yaml", "run.yaml"), 61),
+          files={"results/run/generation": "1", "run.yaml": UNITY_RUN}),
+    Cause("rollcast unity with its run file as the build", "rollcast unity --env run.yaml", 61,
+          r"without a flag: (rollcast unity run.yaml --env BUILD)", lambda _desk, match, _: match[1].replace("BUILD", "Nope"), 61),
+    Cause("rollcast unity without its run file", "rollcast unity mine.yaml", 11, r"give the path of a run file",
+          replaced("mine.yaml", "run.yaml"), 61, files={"run.yaml": UNITY_RUN}),
 )  # fmt: skip

@@ -181,17 +181,24 @@ def test_players_that_fail_have_the_last_word(bench: Bench, log_format: str) -> 
         assert started == ["run_started"]
         assert (lines[-1]["event"], lines[-1]["exit_code"]) == ("run_ended", ExitCode.ENVIRONMENT_FAILED)
         line = lines[-1]["error"]
+        assert [each["event"] for each in lines].count("actor_ended") == 0
     else:
         assert line.startswith("error: ")
+        assert child.err().count("error: ") == 1, "one side says it, with one exit code"
+        assert "ended: it was asked to stop" in child.out()
     assert "player" in line
+    assert child.err().count("the gateway of the players has failed") == 1
 
 
 def test_a_behavior_that_the_run_file_lacks(bench: Bench) -> None:
     """For an unknown behavior, the last line says what to change in the run file."""
     bench.run_file.write_text(bench.run_file.read_text().replace("CartPole:", "Walker:"))
-    line = bench.start("--http-address=127.0.0.1:0").fails_with(ExitCode.GATEWAY_FAILED)
+    child = bench.start("--http-address=127.0.0.1:0", "--num-envs=2")
+    line = child.fails_with(ExitCode.GATEWAY_FAILED)
     assert "CartPole" in line
     assert "Behavior Name" in line
+    assert line.count("add ") == 2, "there is one next step, with two ways"
+    assert child.err().count("error: ") == 1, "once for both players"
     assert "--behavior" not in line
 
 

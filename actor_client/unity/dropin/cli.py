@@ -5,8 +5,8 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -31,6 +31,7 @@ _STOPPING = (
     "stopping: players end, then the learner saves; a second signal (Ctrl-C) skips waiting for actors, a third "
     "ends everything at once"
 )
+_FAILED = "the gateway of the players has failed: the learner saves and ends, and the last line says why"
 
 
 class Console:
@@ -105,9 +106,11 @@ def _run(given: Given, console: Console) -> int:
         console.warning("old_flag", note)
     signals = StopSignals()
     with signals.counted():
+        _require_build(given.env)  # before the settings are resolved, which takes longer
         plan = _plan(given, signals)
         console.as_json = plan.log_format == "json"
-        _require_players(given, plan)
+        _require_build(plan.env_path)
+        _require_ports(given, plan)
         commands.require_identity(given, plan)
         may_move = not given.has_address and plan.address == USUAL_ADDRESS
         with (
@@ -124,6 +127,7 @@ def _run(given: Given, console: Console) -> int:
                     is_serving=lambda: answers(address.local),
                     say_serving=lambda: _say_serving(console, plan, address),
                     say_stopping=lambda: console.info("stopping", _STOPPING),
+                    say_failed=lambda: console.info("gateway_failed", _FAILED),
                     gateway_error=lambda: _read(error_file),
                 ),
             ).run()
@@ -174,17 +178,36 @@ def _require_extras() -> None:
         )
 
 
-def _require_players(given: Given, plan: Plan) -> None:
-    """Checks that the players' executable exists, and that their ports are free, before anything is started.
+def _require_build(env_path: str | None) -> None:
+    """Checks that the players' executable exists and can be started here, before anything is started.
+
+    Args:
+        env_path: Its path; None for the editor.
 
     Raises:
-        DropInError: There is no such executable (UNKNOWN_ENVIRONMENT), or a port is taken (PORT_IN_USE).
+        DropInError: It cannot (UNKNOWN_ENVIRONMENT).
     """
-    try:
-        if plan.env_path is not None:
-            find_build(plan.env_path)
+    if env_path is not None:
+        with _as_own():
+            find_build(env_path)
+
+
+def _require_ports(given: Given, plan: Plan) -> None:
+    """Checks that the players' ports are free, before anything is started.
+
+    Raises:
+        DropInError: A port is taken (PORT_IN_USE).
+    """
+    with _as_own():
         ports = early_ports(commands.port_flags(given, plan), os.environ)
         if ports is not None:  # else the gateway says what is wrong with its settings
             require_free(ports)
+
+
+@contextmanager
+def _as_own() -> Iterator[None]:
+    """Raises the errors of the actor's functions as those of this command."""
+    try:
+        yield
     except ActorError as error:
         raise DropInError(of_gateway(error.exit_code), error.message) from None

@@ -88,6 +88,7 @@ class Given(NamedTuple):
 
     Attributes:
         run_file: The path of the run file; None without one.
+        env: The path of the player; None leaves it to the run file.
         learner: Arguments for the learner, without `--env-args`.
         gateway: Arguments for the gateway that have no key in a run file.
         env_args: Arguments of the players; None leaves them to the run file.
@@ -97,6 +98,7 @@ class Given(NamedTuple):
     """
 
     run_file: str | None
+    env: str | None
     learner: tuple[str, ...]
     gateway: tuple[str, ...]
     env_args: tuple[str, ...] | None
@@ -177,6 +179,7 @@ def parse(arguments: Sequence[str] | None, prog: str = PROG) -> Given:
     env_args = given.get("env_args")
     return Given(
         run_file=given.get("run_file"),
+        env=given.get("env"),
         learner=tuple(_for_learner(given)),
         gateway=tuple(_for_gateway(given)),
         env_args=None if env_args is None else tuple(env_args),

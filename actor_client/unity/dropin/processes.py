@@ -106,12 +106,14 @@ class Hooks:
         is_serving: Returns whether the learner is listening.
         say_serving: Called once, when the learner listens.
         say_stopping: Called once, when the user asks to stop a run that has begun.
+        say_failed: Called once, when the gateway has failed with an error of its own and the learner is asked to end.
         gateway_error: Returns the error that the gateway has written; empty if there is none.
     """
 
     is_serving: Callable[[], bool]
     say_serving: Callable[[], None]
     say_stopping: Callable[[], None]
+    say_failed: Callable[[], None]
     gateway_error: Callable[[], str]
 
 
@@ -146,7 +148,7 @@ class RunProcesses:
         try:
             self._wait(lambda: gateway.code is not None or (not taken and answers(self._local)), _LISTEN_SECONDS)
             if gateway.code is not None:
-                raise DropInError(of_gateway(gateway.code), _last_words(gateway.code))
+                raise DropInError(of_gateway(gateway.code), self._hooks.gateway_error() or _last_words(gateway.code))
             if self._signals.count:
                 self._stop(gateway)
                 raise DropInError(ExitCode.INTERRUPTED, STOPPED_EARLY)
@@ -171,6 +173,8 @@ class RunProcesses:
         by_itself = (None, None) if self._signals.count else (gateway.code, learner.code)
         if self._signals.count:
             self._hooks.say_stopping()
+        elif gateway.code and learner.code is None and self._hooks.gateway_error():
+            self._hooks.say_failed()
         self._stop(gateway)
         if not self._stop_learner(learner):
             return ExitCode.INTERRUPTED

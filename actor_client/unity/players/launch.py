@@ -1,6 +1,7 @@
 """Finds a Unity build's executable, and builds the command line of a player as ML-Agents does."""
 
 import os
+import platform
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,21 @@ from typing import Final
 from actor_client.exits import ActorError, ExitCode
 
 _SUFFIXES: Final = (".app", ".exe", ".x86_64", ".x86")
+_RUN_FILES: Final = (".yaml", ".yml")
 _SHOWN: Final = 3
+_HEAD_BYTES: Final = 20
+_ELF: Final = b"\x7fELF"
+_PROGRAMS: Final = (
+    (b"MZ", "Windows"),
+    *((magic, "macOS") for magic in (b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe", b"\xce\xfa\xed\xfe")),
+)
+"""First bytes of programs for other systems than Linux."""
+_ELF_MACHINES: Final = {3: ("i386", "i686", "x86_64"), 62: ("x86_64",), 183: ("aarch64",)}
+"""Processors, as `platform.machine` names them, that run the programs of a machine number of ELF."""
+_FORMATS: Final = Path("/proc/sys/fs/binfmt_misc")
+"""Further formats that Linux was told how to start, as with Wine or QEMU."""
+_CONTROLS: Final = frozenset({"register", "status"})
+"""Files of that folder that are no formats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +86,19 @@ def find_build(env: str, system: str = sys.platform) -> Path:
         ActorError: No executable is found, or it may not be run (UNKNOWN_ENVIRONMENT).
     """
     stem = env.strip()
+    if stem.endswith(_RUN_FILES):
+        raise _unknown(
+            f"--env {env} is a run file, which goes first, without a flag: rollcast unity {env} --env BUILD, with the executable "
+            "that Unity built (rollcast act unity takes no run file: its learner has one)"
+        )
     for suffix in _SUFFIXES:
         stem = stem.replace(suffix, "") if stem.endswith(suffix) else stem
     try:
         for path in _candidates(Path(stem).absolute(), system):
             if path.is_file():
-                return _runnable(path)
+                return _runnable(path, system)
         if Path(env).is_dir():
-            raise _unknown(f"--env {env} is a folder; name the player in it{_found(Path(env))}")
+            raise _unknown(_about_folder(env))
     except (OSError, ValueError) as error:  # not a possible file name
         raise _unknown(f"--env {env!r} cannot be looked up ({error}); name the build's executable") from None
     raise _unknown(f"--env {env}: there is no such build{_beside(Path(stem))}; name the executable that Unity built")
@@ -100,10 +120,52 @@ def _candidates(stem: Path, system: str) -> Iterator[Path]:
         yield stem
 
 
-def _runnable(path: Path) -> Path:
+def _runnable(path: Path, system: str) -> Path:
+    """Returns the path of an executable.
+
+    Raises:
+        ActorError: This user may not run it, or this machine cannot.
+    """
     if not os.access(path, os.X_OK):
-        raise _unknown(f"--env {path} cannot be executed by this user; allow it with chmod +x")
+        raise _unknown(
+            f"--env {path} cannot be executed by this user: allow it with chmod +x, on a disk that is not mounted noexec"
+        )
+    if system == "linux" and (what := _foreign(path)):
+        raise _unknown(f"--env {path} {what}: build the player for Linux and this processor ({platform.machine()})")
     return path
+
+
+def _foreign(path: Path) -> str:
+    """Returns why Linux cannot start a file, in words that follow its name; empty if it can, or if that is not certain."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+        entries = [entry for entry in _FORMATS.glob("*") if entry.name not in _CONTROLS]
+        further = [entry.read_text(errors="replace") for entry in entries]
+    except OSError:  # a file may be executable and not readable
+        return ""
+    if head.startswith(b"#!") or any(f"magic {head[:2].hex()}" in text or "extension" in text for text in further):
+        return ""
+    if head.startswith(_ELF):
+        machines = _ELF_MACHINES.get(int.from_bytes(head[18:20], "little"), ())
+        return "is a program for another processor" if machines and platform.machine() not in machines else ""
+    for magic, name in _PROGRAMS:
+        if head.startswith(magic):
+            return f"is a program for {name}"
+    return "is neither a program nor a script that begins with #!"
+
+
+def _about_folder(env: str) -> str:
+    """Returns the message for a folder in place of an executable."""
+    folder = Path(env)
+    if (folder / "ProjectSettings").is_dir():
+        return (
+            f"--env {env} is a Unity project, and --env names the executable that Unity built from it (File, Build); "
+            "to train in the editor, leave --env out and press Play"
+        )
+    if (folder / "Contents" / "MacOS").is_dir():
+        return f"--env {env} is a build for macOS: build the player for this system"
+    return f"--env {env} is a folder; name the player in it{_found(folder)}"
 
 
 def _found(folder: Path) -> str:

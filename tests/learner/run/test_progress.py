@@ -37,7 +37,7 @@ def test_the_summary_tells_what_the_table_tells(tmp_path: Path, capsys: pytest.C
     assert (content["run_id"], content["generation"], content["stop_reason"]) == ("run", 3, "target_return")
     assert content["ledger"]["dropped"] == {"not_finite": 12}
     assert content["onnx_path"] == str(folder.final_model(NAME))
-    assert "run run ended: target_return" in said
+    assert "run run ended: target_return is reached" in said
     assert "not_finite 12" in said
 
 
@@ -50,7 +50,7 @@ def test_a_full_disk_costs_the_file_alone(tmp_path: Path, capsys: pytest.Capture
             assert not writer.finish({}, Ending("signal"))
     assert [line["event"] for line in logs] == ["summary_failed"]
     assert "summary.json" in logs[0]["error"]
-    assert "run run ended: signal" in capsys.readouterr().out
+    assert "run run ended: it was asked to stop" in capsys.readouterr().out
 
 
 def test_a_run_that_nobody_ended_leaves_the_summary_of_the_one_before(

@@ -89,6 +89,7 @@ class Simulation:
             is_serving=lambda: self.now >= self.serves_at,
             say_serving=lambda: self.said.append("serving"),
             say_stopping=lambda: self.said.append("stopping"),
+            say_failed=lambda: self.said.append("failed"),
             gateway_error=lambda: self.gateway_error,
         )
         try:
@@ -127,6 +128,18 @@ def test_a_stop_takes_bounded_time_and_a_third_signal_ends_everything(monkeypatc
         *("gateway asked", "gateway asked", "gateway ended"),
         *("learner asked", "learner asked", "learner ended"),
     ]
+
+
+def test_a_gateway_that_fails_is_said_before_the_learner_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user reads why the learner is asked to end; the gateway's own words are last, also of one that fails at its start."""
+    run = Simulation(monkeypatch, Child(code=40, after=2.0), Child())
+    run.gateway_error = "player 0 died"
+    assert run.run() == (ExitCode.ENVIRONMENT_FAILED, "player 0 died")
+    assert run.said[2:] == ["gateway ended", "failed", "learner asked", "learner ended"]
+    early = Simulation(monkeypatch, Child(code=23, after=0.1), Child())
+    early.gateway_error = "the port is in use"
+    assert early.run() == (ExitCode.PORT_IN_USE, "the port is in use")
+    assert "learner started" not in early.said
 
 
 def test_a_first_signal_during_the_end_is_the_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 
 import pytest
 
 from actor_client.exits import ActorError, ExitCode
+from actor_client.unity.players import launch
 from actor_client.unity.players.launch import Launch, find_build
 
 
@@ -20,8 +22,8 @@ def program(path: Path) -> Path:
 
 def test_arguments_come_in_unitys_order() -> None:
     """Arguments have Unity's order: graphics, port, log, and the user's own last."""
-    launch = Launch(Path("/b/Build.x86_64"), ("--level", "two words"), no_graphics=True, log_dir=Path("/logs"))
-    assert launch.command(3, 5008) == [
+    made = Launch(Path("/b/Build.x86_64"), ("--level", "two words"), no_graphics=True, log_dir=Path("/logs"))
+    assert made.command(3, 5008) == [
         *("/b/Build.x86_64", "-nographics", "-batchmode", "--mlagents-port", "5008"),
         *("-logFile", "/logs/Player-3.log", "--level", "two words"),
     ]
@@ -29,17 +31,17 @@ def test_arguments_come_in_unitys_order() -> None:
 
 def test_a_monitor_is_worker_0() -> None:
     """With --no-graphics-monitor the first player keeps its window."""
-    launch = Launch(Path("b"), no_graphics_monitor=True)
-    assert launch.command(0, 5005) == ["b", "--mlagents-port", "5005"]
-    assert launch.command(1, 5006) == ["b", "-nographics", "-batchmode", "--mlagents-port", "5006"]
+    made = Launch(Path("b"), no_graphics_monitor=True)
+    assert made.command(0, 5005) == ["b", "--mlagents-port", "5005"]
+    assert made.command(1, 5006) == ["b", "-nographics", "-batchmode", "--mlagents-port", "5006"]
 
 
 @pytest.mark.parametrize("word", ["-logFile", "-logfile"])
 def test_the_users_own_log_file_stays(word: str) -> None:
     """A log file in the build's arguments replaces Rollcast's."""
-    launch = Launch(Path("b"), (word, "mine.log"), log_dir=Path("/logs"))
-    assert launch.command(0, 5005) == ["b", "--mlagents-port", "5005", word, "mine.log"]
-    assert launch.log_path(0) is None
+    made = Launch(Path("b"), (word, "mine.log"), log_dir=Path("/logs"))
+    assert made.command(0, 5005) == ["b", "--mlagents-port", "5005", word, "mine.log"]
+    assert made.log_path(0) is None
 
 
 @pytest.mark.parametrize("asked", ["Build", "Build.x86_64", "Build.exe", "Build.app", "Build.x86"])
@@ -84,10 +86,16 @@ def test_what_cannot_be_started_is_one_line_and_a_code(tmp_path: Path) -> None:
     plain = tmp_path / "Plain.x86_64"
     plain.write_text("")
     program(tmp_path / "folder" / "Inside.x86_64")
+    (tmp_path / "Zoo" / "ProjectSettings").mkdir(parents=True)
+    program(tmp_path / "Mac.app" / "Contents" / "MacOS" / "Mac")
     for asked, words in {
         str(tmp_path / "Nope"): f"Nope: there is no such build in {tmp_path}",
         str(tmp_path / "folder"): f"is a folder; name the player in it, as in {tmp_path / 'folder' / 'Inside.x86_64'}",
         str(plain): "chmod +x",
+        "run.yaml": "--env run.yaml is a run file, which goes first, without a flag: rollcast unity run.yaml --env BUILD",
+        str(tmp_path / "missing.yml"): "is a run file",
+        str(tmp_path / "Zoo"): "is a Unity project",
+        str(tmp_path / "Mac.app"): "is a build for macOS",
         "x" * 5000: "cannot be looked up",
     }.items():
         with pytest.raises(ActorError) as failure:
@@ -95,3 +103,40 @@ def test_what_cannot_be_started_is_one_line_and_a_code(tmp_path: Path) -> None:
         assert failure.value.exit_code is ExitCode.UNKNOWN_ENVIRONMENT
         assert words in failure.value.message
         assert "\n" not in failure.value.message
+
+
+@pytest.mark.parametrize(
+    ("head", "words"),
+    [
+        (b"MZ\x90\x00", "is a program for Windows"),
+        (b"\xcf\xfa\xed\xfe", "is a program for macOS"),
+        (b"\x7fELF\x02\x01" + bytes(12) + b"\xb7\x00", "is a program for another processor"),
+        (b"PK\x03\x04", "is neither a program nor a script"),
+        (b"", "is neither a program nor a script"),
+    ],
+)
+def test_a_build_for_another_machine_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: bytes, words: str
+) -> None:
+    """A file that Linux cannot start is named as what it is, unless Linux was told how to start its format."""
+    monkeypatch.setattr(launch, "_FORMATS", tmp_path / "formats")
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    made = program(tmp_path / "Build.x86_64")
+    made.write_bytes(head)
+    with pytest.raises(ActorError, match=words):
+        find_build(str(made), "linux")
+    assert find_build(str(program(tmp_path / "Game.exe")), "win32")
+    (tmp_path / "formats").mkdir()
+    (tmp_path / "formats" / "status").write_text("enabled")
+    (tmp_path / "formats" / "qemu").write_text(f"enabled\nmagic {head[:2].hex()}\n")
+    assert find_build(str(made), "linux") == made
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64", "riscv64"])
+def test_a_build_for_this_machine_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str) -> None:
+    """Programs for this processor, and those of processors without a name here, are accepted."""
+    number = {"x86_64": 62, "aarch64": 183, "riscv64": 243}[machine]
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    made = program(tmp_path / "Build.x86_64")
+    made.write_bytes(b"\x7fELF\x02\x01" + bytes(12) + number.to_bytes(2, "little"))
+    assert find_build(str(made), "linux") == made

@@ -42,13 +42,15 @@ LEAVE_SECONDS: Final = 4.0
 TERM_SECONDS: Final = 2.0
 EDITOR: Final = "editor"
 """Name of the environment in metrics when no build is started."""
-_ADVICE: Final = MappingProxyType(
-    {"UNKNOWN_BEHAVIOR": "change the Behavior Name in Unity (Behavior Parameters), or add the behavior to the run file"}
+_PLAY: Final = (
+    "press Play in the Unity editor; whenever it has stopped, press Play again: the run continues until Ctrl-C"
 )
+_PLAY_AGAIN: Final = "the run continues: press Play again, or end it with Ctrl-C"
+_ADVICE: Final = MappingProxyType({"UNKNOWN_BEHAVIOR": "or change the Behavior Name in Unity (Behavior Parameters)"})
 
 
 def run_unity(
-    settings: UnitySettings, doors: Sequence[Door], stops: Sequence[str], on_error: Callable[[ActorError], None]
+    settings: UnitySettings, doors: Sequence[Door], stops: Sequence[str], on_error: Callable[[ActorError], bool]
 ) -> ExitCode:
     """Serves players for a learner until the run is over, the time is over, or a signal comes.
 
@@ -56,21 +58,12 @@ def run_unity(
         settings: The user's settings.
         doors: The open ports.
         stops: Holds the name of a signal that arrived before this function had its handler.
-        on_error: Called with the error that ends the actor.
+        on_error: See `run_command`.
 
     Returns:
-        The exit code. The error that ended the actor has been written to standard error.
+        The exit code. The error that ended the actor has been reported.
     """
-
-    def act() -> None:
-        try:
-            UnityActor(settings, doors, stops).run()
-        except ActorError as error:
-            if error.exit_code is not ExitCode.OK:
-                on_error(error)
-            raise
-
-    return run_command(act, settings)
+    return run_command(lambda: UnityActor(settings, doors, stops).run(), settings, on_error)
 
 
 class UnityActor:
@@ -89,7 +82,10 @@ class UnityActor:
         self._settings = settings
         self._stops = stops
         self._mailbox = Mailbox()
-        self._conversations = tuple(Conversation(worker, self._mailbox) for worker in range(settings.num_envs))
+        again = _PLAY_AGAIN if settings.env is None else ""
+        self._conversations = tuple(
+            Conversation(worker, self._mailbox, again=again) for worker in range(settings.num_envs)
+        )
         self._doors = doors
         self._executable = None if settings.env is None else find_build(settings.env)
         self._plugins = load_plugins(settings.side_channel)
@@ -244,7 +240,7 @@ class UnityActor:
             learner=settings.learner,
         )
         if ports.is_editor:
-            self._log.info("waiting_for_editor", next="press Play in the Unity editor", port=ports.first)
+            self._log.info("waiting_for_editor", next=_PLAY, port=ports.first)
 
 
 def _channels(plugins: tuple[ChannelPlugin, ...], run: RunInfo) -> Callable[[int], SideChannels]:

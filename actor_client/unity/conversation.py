@@ -28,6 +28,7 @@ MAX_FIELDS: Final = 1 << 20
 """Most fields of a message: numbers are packed, so 1,000 agents with ten observations each have about 100,000."""
 _REMEMBERED_PEERS: Final = 16
 """Former clients that are remembered; older ones have ended."""
+_LEFT: Final = "player_left"
 
 
 class ConversationCounts:
@@ -98,6 +99,7 @@ class Conversation:
     Args:
         worker: The player's number in this actor.
         mailbox: The mailbox for its messages.
+        again: How a player that has left comes back, for the log; empty for one that is restarted.
         clock: Monotonic seconds.
 
     Attributes:
@@ -110,7 +112,9 @@ class Conversation:
         counts: Counts of its messages.
     """
 
-    def __init__(self, worker: int, mailbox: Mailbox, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, worker: int, mailbox: Mailbox, *, again: str = "", clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.worker = worker
         self.phase = Phase.WAITING
         self.waiting_since: float | None = clock()
@@ -118,6 +122,7 @@ class Conversation:
         self.reader: Reader | None = None
         self.counts = ConversationCounts()
         self._mailbox = mailbox
+        self._next = {"next": again} if again else {}
         self._clock = clock
         self._lock = threading.Lock()
         self._pending: Post | None = None
@@ -196,7 +201,7 @@ class Conversation:
             if peer in self._replaced and not is_hello:
                 raise _StrayCall("a message of a player that another one has replaced")
             if message.header.status != OK_STATUS:
-                self._leave("player_left")
+                self._leave(_LEFT)
                 return None
             if is_hello:
                 self._leave("player_began_again")
@@ -259,7 +264,7 @@ class Conversation:
         if self.phase not in {Phase.GREETED, Phase.RUNNING}:
             return
         self._end(Phase.CLOSED)
-        self._log.info(event, worker=self.worker)
+        self._log.info(event, worker=self.worker, **(self._next if event == _LEFT else {}))
         self._mailbox.put(Post(Kind.LEFT, self.worker))
 
     def refuse(self, fault: str) -> bytes:
@@ -275,7 +280,7 @@ class Conversation:
             if not self._ended and not self.fault:
                 self.fault = fault
                 self.counts.refused += 1
-                self._log.error("player_refused", worker=self.worker, reason=fault)
+                self._log.error("player_refused", worker=self.worker, reason=fault, **self._next)
             if self.phase is not Phase.CLOSED:
                 self._end(Phase.CLOSED)
                 self._mailbox.put(Post(Kind.LEFT, self.worker))

@@ -66,6 +66,30 @@ def test_only_the_player_that_failed_starts_again(
         assert books["discarded"].get("env_error", 0) > 0, books  # type: ignore[attr-defined]
 
 
+def test_play_may_be_pressed_again(learner: LearnerProcess, processes: Processes) -> None:
+    """Without a build the gateway serves an editor that stops or crashes again and again, and says that Play may be pressed again."""
+    gateway = Gateway(processes, learner.address, play=None, name="editor")
+    child = gateway.child
+    learner.wait_for(lambda: child.events("waiting_for_editor"), "an invitation", child)
+    (invitation,) = child.events("waiting_for_editor")
+    assert "press Play again" in invitation["next"]
+    player = ("-m", "tests.tools.players", "--mlagents-port", str(gateway.port), "--wait", "60")
+    for number in range(2):
+        assert processes.python(f"play-{number}", *player, "--decisions", "300").wait() == 0
+    learner.wait_for(lambda: len(child.events("player_left")) == 2, "both have left", child)
+    assert all("press Play again" in event["next"] for event in child.events("player_left"))
+    crashed = processes.python("play-3", *player)
+    learner.wait_for(lambda: len(child.events("player_connected")) == 3, "it plays", child)
+    crashed.signal(signal.SIGKILL)
+    crashed.wait()
+    before = learner.behavior("CartPole").version
+    again = processes.python("play-4", *player)
+    learner.wait_for_version("CartPole", before + 3, child)
+    assert child.is_running
+    _ends(learner, gateway)
+    assert again.wait() == 0
+
+
 def test_damaged_messages_are_said_and_cost_little(learner: LearnerProcess, processes: Processes) -> None:
     """NaN is reported by behavior and agent, 50 MB are accepted, and the player continues."""
     faults = ("nan-reward", "nan-observation", "infinite-group-reward", "long-mask", "bad-side-channel", "ballast")

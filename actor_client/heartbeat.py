@@ -32,7 +32,7 @@ class Heartbeat:
         clock: Monotonic seconds.
 
     Raises:
-        ActorError: The file cannot be written (USAGE).
+        ActorError: The file cannot be written, or holds something else (USAGE).
     """
 
     def __init__(self, path: Path | None = None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -41,6 +41,7 @@ class Heartbeat:
         self._beaten = self._due = clock()
         if path is not None:
             try:
+                _require_own(path)
                 _write(path, self._beaten)
             except OSError as error:
                 raise ActorError(
@@ -94,6 +95,25 @@ def check(path: Path, max_age_seconds: float, clock: Callable[[], float] = time.
             f"{max_age_seconds:g} s are allowed (--max-age). Its environment may hang: restart the actor",
         )
     return f"last beat {age_seconds:.1f} s ago"
+
+
+def _require_own(path: Path) -> None:
+    """Refuses to replace a file that holds no beat.
+
+    Raises:
+        ActorError: It holds something else (USAGE).
+        OSError: It cannot be read.
+    """
+    try:
+        text = _read(path)
+        if text:
+            float(text)
+    except FileNotFoundError:
+        return
+    except ValueError:
+        raise ActorError(
+            ExitCode.USAGE, f"--heartbeat-file {path} exists and holds no beat: choose another file, or remove it"
+        ) from None
 
 
 def _written(now: float) -> str:

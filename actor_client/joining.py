@@ -16,6 +16,8 @@ CLIENT_KEY: Final = "client.key"
 TOKEN: Final = "token"  # noqa: S105 - the name of the file
 ADDRESS: Final = "learner"
 """Names of the files in a folder of `rollcast join`."""
+_OF_LEARNER: Final = ("tokens", "server.key", "authority")
+"""Names that only a folder of `rollcast certs init` has."""
 
 
 def joined_address(folder: Path) -> str:
@@ -36,16 +38,17 @@ def join(folder: Path, code: str) -> str:
     """Writes the folder of `--certs` from a join code, and returns the address of the learner.
 
     Args:
-        folder: The folder; its files are replaced.
+        folder: The folder; the files of an earlier code of the same learner are replaced.
         code: The join code.
 
     Raises:
-        ActorError: The code is not whole, or the folder cannot be written.
+        ActorError: The code is not whole, the folder is of another learner or another kind, or it cannot be written.
     """
     try:
         found = JoinCode.decode(code)
     except ValueError as error:
         raise ActorError(ExitCode.USAGE, str(error)) from None
+    _require_own(folder, found)
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         _write(folder / AUTHORITY, found.authority)
@@ -56,6 +59,30 @@ def join(folder: Path, code: str) -> str:
             ExitCode.USAGE, f"{folder} cannot be written: {error.strerror}; choose another folder"
         ) from None
     return found.address
+
+
+def _require_own(folder: Path, code: JoinCode) -> None:
+    """Refuses to replace what a code of the same learner has not made.
+
+    Raises:
+        ActorError: The folder is a learner's own, or that of another learner.
+    """
+    if any((folder / name).exists() for name in _OF_LEARNER):
+        raise ActorError(
+            ExitCode.USAGE,
+            f"{folder} is the folder of rollcast certs init, which the learner needs: choose another folder for its actors",
+        )
+    try:
+        address = (folder / ADDRESS).read_text(encoding="utf-8").strip()
+        authority = (folder / AUTHORITY).read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return
+    if address != code.address and authority != code.authority:
+        raise ActorError(
+            ExitCode.USAGE,
+            f"{folder} is for the learner at {address}, and the code for that at {code.address}: choose another folder, or "
+            "remove this one",
+        )
 
 
 def _write(path: Path, text: str) -> None:

@@ -14,12 +14,14 @@ from rollcast.server_tls import POLL_SECONDS
 from learner.checkpoints.lock import locked_folder
 from learner.commands.certs_flags import DEFAULT_PORT
 from learner.common.exits import ExitCode, UserError
-from learner.identity.access import SETTLE_SECONDS
+from learner.common.files import open_regular
+from learner.identity.access import SETTLE_SECONDS, with_article
 from learner.identity.authority import (
     CERTIFICATE_DAYS,
     Authority,
     all_hosts,
     hosts_of,
+    principal_in,
     private_folder,
     save_server,
     write,
@@ -28,6 +30,8 @@ from learner.settings.addresses import AUTHORITY, TOKENS
 
 FIRST_ACTOR: Final = "actors"
 """Principal of the token that `certs init` makes."""
+_CLIENT_CERT: Final = "client.pem"
+_MAX_TOKEN_BYTES: Final = 1024
 _PORT_FILE: Final = "port"
 """Name of the file with the port of join codes."""
 _HEAD: Final = b"""\
@@ -68,10 +72,17 @@ def client(parsed: argparse.Namespace) -> int:
     folder: Path = parsed.folder
     principal = Principal(_name(parsed.name), Role(parsed.role))
     target = folder / "clients" / principal.name
+    other = principal_in(target / _CLIENT_CERT)
+    if other is not None and other != Principal(principal.name, principal.role):
+        raise UserError(
+            ExitCode.USAGE,
+            f"{target} has the certificate of {with_article(other.role)}, and --role is {principal.role}: choose another NAME, or "
+            "move that folder",
+        )
     cert, key = Authority.load(folder).client(principal, parsed.days)
     private_folder(target)
     write(target / "client.key", key, private=True)
-    write(target / "client.pem", cert)
+    write(target / _CLIENT_CERT, cert)
     write(target / AUTHORITY, _authority(folder))
     _say(f"wrote {target}: certificate of {principal.role} {principal.name}, valid for {parsed.days:g} days")
     _say(f"require client certificates with: rollcast serve RUN.yaml --tls-client-ca {folder / AUTHORITY}")
@@ -104,6 +115,7 @@ def token(parsed: argparse.Namespace) -> int:
     with locked_folder(folder):  # of two commands side by side, one would lose the line of the other
         content = _with_row(folder, row)
         if parsed.output is not None:  # before the line: a token that nobody has got must not be valid
+            _require_own(parsed.output, folder, principal)
             write(parsed.output, made.encode() + b"\n", private=True)
             said = f"wrote the token of {principal.role} {principal.name} to {parsed.output}"
         write(folder / TOKENS, content, private=True)
@@ -140,6 +152,35 @@ def _with_row(folder: Path, row: TokenRow) -> bytes:
     except ValueError as error:
         raise UserError(ExitCode.USAGE, f"{path}: {error}") from None
     return added.encode()
+
+
+def _require_own(output: Path, folder: Path, principal: Principal) -> None:
+    """Refuses to replace a file that holds anything but a token of the same principal.
+
+    Raises:
+        UserError: It holds something else, or cannot be read.
+    """
+    try:
+        with open_regular(output) as stream:
+            text = stream.read(_MAX_TOKEN_BYTES).decode("utf-8", "replace").strip()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise UserError(
+            ExitCode.NOT_SAVED, f"--output {output} cannot be replaced ({error.strerror}): choose another file"
+        ) from None
+    try:
+        found = parse_tokens((folder / TOKENS).read_text(encoding="utf-8-sig")).find(text, 0.0)  # expired ones, too
+    except (OSError, ValueError):
+        found = None
+    if not text or (found is not None and (found.name, found.role) == (principal.name, principal.role)):
+        return
+    holds = "no token of this folder" if found is None else f"the token of {with_article(found.role)}, {found.name}"
+    raise UserError(
+        ExitCode.USAGE,
+        f"--output {output} exists and holds {holds}, which {principal.role} {principal.name} would replace: choose another file, "
+        "or remove it",
+    )
 
 
 def _port(folder: Path) -> int:

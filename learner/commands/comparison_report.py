@@ -28,6 +28,7 @@ _LABELS = {
 }
 _HEADINGS = ("group", "seeds", "IQM", "95 % interval", "median", "mean", "min", "max", "steps")
 _BETTER = "better than the first"
+_SVG = b"<svg"
 _MAX_DIFFERENCES = 8
 _MAX_TITLE_CHARS = 60
 _MAX_VALUE_CHARS = 24
@@ -77,8 +78,9 @@ def write_svg(report: Report, x: str, path: Path) -> None:
         path: Path of the file.
 
     Raises:
-        UserError: The file cannot be written.
+        UserError: The file cannot be written, or holds something else.
     """
+    _require_svg(path)
     label = _label(report.request)
     curves = [member.curve for one in report.comparisons for group in one.groups for member in group.members]
     unit, unit_seconds = _time_unit(max(curve.seconds[-1] for curve in curves))
@@ -103,6 +105,21 @@ def write_svg(report: Report, x: str, path: Path) -> None:
         write_file(path, svg.encode())
     except WriteFailed as error:
         raise UserError(ExitCode.USAGE, f"{path} cannot be written: {error.reason}") from None
+
+
+def _require_svg(path: Path) -> None:
+    """Refuses to replace a file that is no picture of this kind.
+
+    Raises:
+        UserError: It is none.
+    """
+    try:
+        with path.open("rb") as file:
+            head = file.read(len(_SVG))
+    except OSError:  # there is none, or writing says what is wrong
+        return
+    if head not in {b"", _SVG}:
+        raise UserError(ExitCode.USAGE, f"--svg {path} exists and is no SVG: choose another file, or remove it")
 
 
 def _label(request: Request) -> str:

@@ -15,7 +15,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-from rollcast.auth import Principal
+from rollcast.auth import Principal, principal_of_uri
 
 from learner.common.exits import ExitCode, UserError
 from learner.common.files import WriteFailed, atomic_file
@@ -183,6 +183,17 @@ def hosts_of(folder: Path) -> list[str]:
             ExitCode.USAGE, f"{folder / SERVER_CERT} cannot be read; make it with rollcast certs init {folder}"
         ) from None
     return [str(name.value) for name in names]
+
+
+def principal_in(path: Path) -> Principal | None:
+    """Returns the principal of a client's certificate; None if the file has none."""
+    try:
+        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (OSError, x509.ExtensionNotFound, *_UNREADABLE):
+        return None
+    uris = names.get_values_for_type(x509.UniformResourceIdentifier)
+    return next((found for found in map(principal_of_uri, uris) if found is not None), None)
 
 
 def save_server(folder: Path, authority: Authority, hosts: Sequence[str], days: float = CERTIFICATE_DAYS) -> None:

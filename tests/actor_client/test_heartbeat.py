@@ -44,6 +44,20 @@ def test_a_file_that_cannot_be_written_ends_the_start(tmp_path: Path) -> None:
     assert caught.value.exit_code is ExitCode.USAGE
 
 
+@pytest.mark.parametrize("content", ["behaviors: {}\n", "sha256:abc", "\x00\x01"])
+def test_another_file_is_not_replaced(tmp_path: Path, content: str) -> None:
+    """A file that holds no beat is kept; one of an earlier actor, or an empty one, is taken over."""
+    path = tmp_path / "file"
+    path.write_text(content)
+    with pytest.raises(ActorError, match="exists and holds no beat"):
+        Heartbeat(path)
+    assert path.read_text() == content
+    for earlier in ("", "12.5\n"):
+        path.write_text(earlier)
+        assert Heartbeat(path, Clock()).age_seconds == 0
+        assert path.read_text() == "100.0\n"
+
+
 def test_a_folder_that_disappears_stops_nobody(tmp_path: Path) -> None:
     """A folder that disappears later does not end the actor, but its health check fails."""
     clock, path = Clock(), tmp_path / "folder" / "heartbeat"

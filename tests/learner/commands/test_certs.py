@@ -112,6 +112,79 @@ def test_a_token_that_cannot_be_written_is_not_valid(folder: Path, tmp_path: Pat
     assert (folder / "tokens").read_bytes() == before
 
 
+@pytest.mark.parametrize("held", ["viewer", "run file", "another learner's token", "key"])
+def test_a_token_replaces_nothing_of_another(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], held: str
+) -> None:
+    """A file that holds anything but a token of the same principal is kept, and no token is added."""
+    output = tmp_path / "t"
+    texts = {"run file": "behaviors: {}\n", "another learner's token": "a-token-of-another-learner\n"}
+    if held == "key":
+        output = folder / "server.key"
+    elif held in texts:
+        output.write_text(texts[held])
+    else:
+        eyes = ["certs", "token", str(folder), "eyes", "--role", "viewer", "--output", str(output)]
+        assert main(eyes) == ExitCode.OK
+    before = output.read_bytes(), (folder / "tokens").read_bytes()
+    capsys.readouterr()
+    assert main(["certs", "token", str(folder), "lab", "--output", str(output)]) == ExitCode.USAGE
+    assert (output.read_bytes(), (folder / "tokens").read_bytes()) == before
+    said = capsys.readouterr().err
+    assert f"error: --output {output} exists and holds" in said
+    if held == "viewer":
+        assert "the token of a viewer, eyes, which actor lab would replace" in said
+
+
+def test_a_token_of_the_same_principal_is_replaced(folder: Path, tmp_path: Path) -> None:
+    """A new token takes the place of the same principal's, also an expired one; an empty file is free."""
+    output = tmp_path / "t"
+    output.touch()
+    for limits in ([], ["--not-after", "2999-01-01"], ["--max-sessions", "2"]):
+        before = output.read_text()
+        assert main(["certs", "token", str(folder), "lab", "--output", str(output), *limits]) == ExitCode.OK
+        assert output.read_text() != before
+        tokens = folder / "tokens"
+        tokens.write_text(tokens.read_text().replace("2999-01-01", "2001-01-01"))
+
+
+def test_a_certificate_replaces_none_of_another_role(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A client's certificate is renewed in its folder, and not replaced by that of a principal of another role."""
+    client = ["certs", "client", str(folder), "lab", "--role"]
+    assert [main([*client, role]) for role in ("actor", "actor", "operator")] == [0, 0, ExitCode.USAGE]
+    assert "has the certificate of an actor, and --role is operator" in capsys.readouterr().err
+
+
+def test_join_replaces_only_its_own(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A join code replaces the folder of an earlier one of the same learner, and neither the learner's nor another's."""
+
+    def code(certs: Path) -> str:
+        capsys.readouterr()
+        assert main(["certs", "token", str(certs), "lab", "--join"]) == ExitCode.OK
+        return capsys.readouterr().out
+
+    def join(target: Path, said: str) -> int:
+        monkeypatch.setattr(sys, "stdin", io.StringIO(said))
+        return actor_cli.main(["join", str(target)])
+
+    mine = tmp_path / "mine"
+    assert [join(mine, code(folder)), join(mine, code(folder))] == [ActorCode.OK, ActorCode.OK]
+    before = {path: path.read_bytes() for base in (mine, folder) for path in base.rglob("*") if path.is_file()}
+    said = code(folder)
+    before[folder / "tokens"] = (folder / "tokens").read_bytes()
+    assert join(folder, said) == ActorCode.USAGE
+    assert f"{folder} is the folder of rollcast certs init" in capsys.readouterr().err
+    assert main(["certs", "init", str(tmp_path / "other"), "--host", "second.example"]) == ExitCode.OK
+    assert join(mine, code(tmp_path / "other")) == ActorCode.USAGE
+    assert "is for the learner at learner.example:50051" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in before} == before
+    assert join(tmp_path / "mine-too", said) == ActorCode.OK
+
+
 def test_tokens_added_at_once(folder: Path) -> None:
     """Commands that run side by side lose no token."""
     names = [f"lab-{number}" for number in range(12)]

@@ -125,8 +125,7 @@ class Operator:
         Raises:
             UserError: A file of its identity cannot be read.
         """
-        url = page_url(addresses.http, tls=addresses.tls)
-        return cls(addresses.control, page=url, security=given, found=addresses)
+        return cls(addresses.control, page=addresses.page_url, security=given, found=addresses)
 
     def __enter__(self) -> Self:
         """Returns the operator."""
@@ -420,8 +419,8 @@ def page_link(run: str | None, results_dir: Path) -> str:
         raise UserError(
             ExitCode.UNREACHABLE, f"the learner of {folder} serves no page; start it with rollcast.http: true"
         )
-    url = page_url(addresses.http, tls=addresses.tls)
-    _require_answer(url)
+    _require_answer(page_url(addresses.http))
+    url = addresses.page_url
     token = read_token(folder)
     if token is not None:
         with Operator.of(replace(addresses, token=str(folder / TOKEN_FILE))) as operator:

@@ -296,16 +296,17 @@ class Front:
     def _bound(self, server: LearnerServer, site: StatusSite | None) -> tuple[BoundAddresses, str]:
         self._address = with_port(self._service.address, server.port)
         control = with_port(self._service.control_address, server.control_port)
-        http, self._page = ("", "") if site is None else (site.address, site.url)
         ca = self._service.identity_files.ca
         bound = BoundAddresses(
             self._address,
             control,
-            http,
+            "" if site is None else site.address,
             tls=self._identity.security is not None,
             ca="" if ca is None else str(ca.absolute()),
             token=self._token_path,
+            page=self._service.page_address or "",
         )
+        self._page = bound.page_url
         return bound, self._page
 
     @property

@@ -31,6 +31,7 @@ class BoundAddresses:
         token: File with the operators' token; empty without one.
         run_id: Id of its run; empty if unknown.
         host: Name of its machine; empty if unknown.
+        page: Address at which people reach the status page, if it is not `http`; empty otherwise.
         owner: User to whom the file with these addresses belongs; None if they are not from a file.
     """
 
@@ -42,12 +43,18 @@ class BoundAddresses:
     token: str = ""
     run_id: str = ""
     host: str = ""
+    page: str = ""
     owner: int | None = field(default=None, compare=False)
 
     @property
     def all(self) -> list[str]:
         """The addresses that are served."""
         return [self.address, self.control, *([self.http] if self.http else [])]
+
+    @property
+    def page_url(self) -> str:
+        """URL of the status page for people; empty if it is not served."""
+        return page_url(self.http and (self.page or self.http), tls=self.tls)
 
 
 def write_addresses(run_folder: Path, addresses: BoundAddresses) -> Path:
@@ -58,7 +65,7 @@ def write_addresses(run_folder: Path, addresses: BoundAddresses) -> Path:
     """
     path = run_folder / ADDRESS_FILE
     document = {"address": addresses.address, "control": addresses.control, "http": addresses.http}
-    document |= {name: value for name in ("run_id", "host") if (value := getattr(addresses, name))}
+    document |= {name: value for name in ("run_id", "host", "page") if (value := getattr(addresses, name))}
     if addresses.token:
         document["token"] = addresses.token
     if addresses.tls:
@@ -79,9 +86,9 @@ def read_addresses(run_folder: Path) -> BoundAddresses | None:
     address, control, http = content.get("address"), content.get("control"), content.get("http", "")
     if not isinstance(address, str) or not isinstance(control, str) or not isinstance(http, str):
         return None
-    values = (content.get(name) for name in ("ca", "token", "run_id", "host"))
-    ca, token, run_id, host = (value if isinstance(value, str) else "" for value in values)
-    return BoundAddresses(address, control, http, "ca" in content, ca, token, run_id, host, owner)
+    values = (content.get(name) for name in ("ca", "token", "run_id", "host", "page"))
+    ca, token, run_id, host, page = (value if isinstance(value, str) else "" for value in values)
+    return BoundAddresses(address, control, http, "ca" in content, ca, token, run_id, host, page, owner)
 
 
 _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - compared, not bound

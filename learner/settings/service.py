@@ -133,6 +133,8 @@ class ServiceSettings(SettingsModel):
     """serve the status page, /metrics and /healthz"""
     http_address: str = DEFAULT_HTTP_ADDRESS
     """address of the status page and metrics; if this default is in use, a free port is taken"""
+    page_address: str | None = None
+    """address of the page in links, host:port, if people reach it at another one than http_address, as at a container's published port"""
     http_hosts: str | None = None
     """further host names of the page, separated by commas; localhost and, beyond loopback, IP addresses are always accepted"""
     operator_token_file: str | None = None
@@ -236,10 +238,10 @@ class ServiceSettings(SettingsModel):
         """Largest number of connections of actors: two each, and some that are being closed or belong to no actor."""
         return 2 * self.session_limit[0] + SPARE_CONNECTIONS
 
-    @field_validator("address", "control_address", "http_address", "http_hosts", "trainer_address")
+    @field_validator("address", "control_address", "http_address", "page_address", "http_hosts", "trainer_address")
     @classmethod
     def _well_formed(cls, value: str | None, info: ValidationInfo) -> str | None:
-        if value is None and info.field_name == "trainer_address":
+        if value is None and info.field_name in {"page_address", "trainer_address"}:
             return None
         try:
             _ = host_names(value) if info.field_name == "http_hosts" else split_address(value or "")

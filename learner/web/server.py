@@ -14,7 +14,6 @@ from aiohttp import web
 from learner.common.exits import ExitCode, UserError
 from learner.common.platform import reuse_address
 from learner.identity.setup import Identity
-from learner.observe.address import page_url
 from learner.settings.addresses import is_loopback, split_address
 from learner.web.connections import Connection, Connections
 from learner.web.guard import MAX_BODY_BYTES, make_guard, without_expectations
@@ -75,11 +74,6 @@ class WebServer:
         self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None
         self._connections: Connections | None = None
-
-    @property
-    def url(self) -> str:
-        """URL of the page for a browser on this machine."""
-        return page_url(self.address, tls=self._identity.security is not None)
 
     async def start(self) -> None:
         """Starts to listen.

@@ -55,11 +55,6 @@ class StatusSite:
         """Bound address, ``host:port``; empty if the page is not served."""
         return self._server.address if self._server is not None else ""
 
-    @property
-    def url(self) -> str:
-        """URL of the page; empty if there is none."""
-        return self._server.url if self._server is not None else ""
-
     async def start(self) -> None:
         """Starts to listen.
 

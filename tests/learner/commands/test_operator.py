@@ -539,7 +539,9 @@ def test_the_link_has_the_token(tmp_path: Path, http: str, capsys: pytest.Captur
         write_addresses(folder, where)
         assert page_link(None, tmp_path) == page_link("run", tmp_path) == f"http://{http}/#token={token}"
         assert main(["page", "--results-dir", str(tmp_path)]) == ExitCode.OK
-    assert capsys.readouterr().out == f"http://{http}/#token={token}\n"
+        assert capsys.readouterr().out == f"http://{http}/#token={token}\n"
+        write_addresses(folder, replace(where, page="0.0.0.0:18464"))
+        assert page_link(None, tmp_path) == f"http://127.0.0.1:18464/#token={token}", "the published port"
     (folder / TOKEN_FILE).chmod(0o644)
     with pytest.raises(UserError, match="readable only by the user who runs the learner"):
         page_link(None, tmp_path)

@@ -1,6 +1,7 @@
 """Tests the file with a learner's addresses."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,9 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     addresses = BoundAddresses(address="127.0.0.1:40001", control="127.0.0.1:40002", http="127.0.0.1:40003")
     assert write_addresses(tmp_path, addresses) == tmp_path / "address.json"
     assert read_addresses(tmp_path) == addresses
+    published = replace(addresses, page="192.168.0.7:80")
+    write_addresses(tmp_path, published)
+    assert read_addresses(tmp_path) == published
     remove_addresses(tmp_path)
     remove_addresses(tmp_path)
     assert read_addresses(tmp_path) is None
@@ -48,6 +52,21 @@ def test_a_file_that_makes_no_sense_is_as_good_as_none(tmp_path: Path, content: 
 def test_where_a_browser_finds_the_page(http: str, url: str) -> None:
     """The page of a learner on all addresses is at a loopback address."""
     assert page_url(http) == url
+
+
+@pytest.mark.parametrize(
+    ("http", "page", "tls", "url"),
+    [
+        ("0.0.0.0:9464", "", False, "http://127.0.0.1:9464/"),
+        ("0.0.0.0:9464", "127.0.0.1:8000", False, "http://127.0.0.1:8000/"),
+        ("0.0.0.0:9464", "0.0.0.0:8000", True, "https://127.0.0.1:8000/"),
+        ("127.0.0.1:9464", "train.example:443", True, "https://train.example:443/"),
+        ("", "127.0.0.1:8000", False, ""),
+    ],
+)
+def test_links_name_the_published_address(http: str, page: str, tls: bool, url: str) -> None:
+    """The page's link has the address at which people reach it, if it is another one than the learner's own."""
+    assert BoundAddresses("127.0.0.1:1", "127.0.0.1:2", http, tls=tls, page=page).page_url == url
 
 
 def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:

@@ -117,6 +117,15 @@ def test_a_replay_memory_that_is_not_saved_is_told_of(tmp_path: Path, *, saves: 
     assert len(warnings) == (not saves)
 
 
+def test_the_published_address_of_the_page() -> None:
+    """It is a host and a port, or nothing."""
+    assert ServiceSettings().page_address is None
+    assert ServiceSettings.model_validate({"page_address": "train.example:443"}).page_address == "train.example:443"
+    for wrong in ("train.example", "http://a:1/", ""):
+        with pytest.raises(ValidationError, match="host:port"):
+            ServiceSettings.model_validate({"page_address": wrong})
+
+
 def test_host_names_of_the_page() -> None:
     """Host names are separated by commas; ports and addresses in brackets are refused."""
     settings = ServiceSettings.model_validate({"http_hosts": "learner, train.example"})

@@ -126,6 +126,11 @@ class Site:
     loop: asyncio.AbstractEventLoop
 
     @property
+    def url(self) -> str:
+        """Returns the address of the page for a browser."""
+        return f"http://{self.server.address}/"
+
+    @property
     def port(self) -> int:
         """Returns the port number."""
         return int(self.server.address.rpartition(":")[2])

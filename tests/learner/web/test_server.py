@@ -57,7 +57,7 @@ def test_a_taken_port_that_nobody_asked_for() -> None:
     with serving() as first, serving(address=first.server.address, falls_back=True) as second:
         assert second.port not in {0, first.port}
         assert second.ask("/healthz").status == 200
-        assert second.server.url == f"http://{second.server.address}/"
+        assert second.url == f"http://{second.server.address}/"
 
 
 def test_who_reads_nothing_does_not_hold_the_port() -> None:

@@ -73,7 +73,7 @@ def test_a_failing_actor_is_seen_first(browser: Browser, size: tuple[int, int]) 
     """Its failures and the steps it gave up are in view without scrolling, and the state is no plain green."""
     with serving(FailingHooks()) as site:
         browser.resize(*size)
-        browser.open(site.server.url)
+        browser.open(site.url)
         browser.wait_for(lambda: browser.text("#state") == "training, 1 failing", "the state names it")
         assert browser.run("return document.querySelector('#state').dataset.kind") == "warn"
         assert "18 failures, 3,705 steps given up" in browser.text("#notes")
@@ -89,7 +89,7 @@ def test_no_tile_cuts_its_text(browser: Browser, size: tuple[int, int]) -> None:
     """The best checkpoint is readable to its last digit."""
     with serving(FailingHooks()) as site:
         browser.resize(*size)
-        browser.open(site.server.url)
+        browser.open(site.url)
         browser.wait_for(lambda: browser.texts(".tile small"), "the tiles")
         titles = browser.texts(".tile h2")
         assert titles[:5] == ["Mean return", "Evaluation", "Episode length", "Steps per second", "Progress"]
@@ -101,7 +101,7 @@ def test_no_tile_cuts_its_text(browser: Browser, size: tuple[int, int]) -> None:
 def test_settings_events_and_other_runs(browser: Browser) -> None:
     """The page shows the settings that were given, all on request, the events, and the runs beside this one."""
     with serving(FailingHooks(about_=ABOUT)) as site:
-        browser.open(site.server.url)
+        browser.open(site.url)
         browser.wait_for(lambda: browser.texts("#setting-rows tr"), "the settings")
         assert browser.texts("#setting-rows th") == ["behaviors.Walker.max_steps"]
         browser.click("#all-settings")

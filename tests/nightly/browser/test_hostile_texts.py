@@ -55,7 +55,7 @@ def test_no_text_becomes_markup(browser: Browser) -> None:
         for second in range(3):
             hooks.history_.add(behavior.name, float(second), {"mean_return": 1.0, "env_steps_trained": second})
     with serving(hooks) as site:
-        browser.open(site.server.url)
+        browser.open(site.url)
         browser.wait_for(lambda: browser.text("#run") == EVIL, "the name of the run")
         for selector in ("#run", "#verdict", "#verdict-text", "#notes", "#rows", "#behavior-switch", "#facts"):
             assert "onerror" in browser.text(selector), selector
@@ -84,7 +84,7 @@ def test_no_text_becomes_markup(browser: Browser) -> None:
 def test_the_browser_itself_would_stop_it(browser: Browser, script: str) -> None:
     """The page's content security policy blocks injected scripts."""
     with serving() as site:
-        browser.open(site.server.url)
+        browser.open(site.url)
         browser.wait_for(lambda: browser.text("#state") == "training", "the page works")
         with pytest.raises(BrowserError, match=r"TrustedHTML|TrustedScript|Trusted Type"):
             browser.run(script, EVIL)
@@ -103,10 +103,10 @@ def test_the_browser_itself_would_stop_it(browser: Browser, script: str) -> None
 def test_the_page_fetches_nothing_from_elsewhere(browser: Browser, script: str) -> None:
     """The page cannot send data to another site."""
     with serving() as site, serving() as elsewhere:
-        browser.open(site.server.url)
+        browser.open(site.url)
         browser.wait_for(lambda: browser.text("#state") == "training", "the page works")
         browser.complaints()
-        browser.run(script, f"{elsewhere.server.url}api/status")
+        browser.run(script, f"{elsewhere.url}api/status")
         said: list[str] = []
 
         def stopped() -> bool:
@@ -120,7 +120,7 @@ def test_the_page_fetches_nothing_from_elsewhere(browser: Browser, script: str) 
 def test_another_site_does_nothing(browser: Browser) -> None:
     """A page of another origin can neither read, frame nor click this page, even with the token."""
     with serving() as site, serving() as elsewhere:
-        browser.open(f"{elsewhere.server.url}healthz")
+        browser.open(f"{elsewhere.url}healthz")
         script = """
             const [url, headers] = arguments;
             const tries = [[url + "api/status", {}], [url + "api/pause", {method: "POST", headers}],
@@ -128,5 +128,5 @@ def test_another_site_does_nothing(browser: Browser) -> None:
             const all = tries.map(([where, how]) => fetch(where, how).then((said) => said.type, () => "failed"));
             return Promise.all(all);
         """
-        assert browser.run(script, site.server.url, OPERATOR) == ["failed", "failed", "failed"]
+        assert browser.run(script, site.url, OPERATOR) == ["failed", "failed", "failed"]
         assert site.hooks.calls == []

@@ -56,7 +56,7 @@ def is_training(window: Browser) -> bool:
 
 def test_a_viewer_signs_in(window: Browser, folder: Folder, site: Site) -> None:
     """The page asks a stranger for a token and shows nothing; a viewer's shows the run, and cannot pause it."""
-    window.open(site.server.url)
+    window.open(site.url)
     window.wait_for(lambda: window.text("#state") == "signed out", "the page says that it needs a token")
     assert window.text("#dialog-title") == "Sign in"
     assert window.text("#run") == "Rollcast"
@@ -71,13 +71,13 @@ def test_a_viewer_signs_in(window: Browser, folder: Folder, site: Site) -> None:
     window.click("#pause")
     window.wait_for(lambda: "viewer" in window.text("#toast"), "why it does not pause")
     assert site.hooks.calls == []
-    window.open(site.server.url)
+    window.open(site.url)
     window.wait_for(lambda: is_training(window), "the tab keeps the token")
 
 
 def test_an_operator_signs_in_and_out(window: Browser, folder: Folder, site: Site) -> None:
     """An operator's token pauses the run; after signing out the page shows nothing and keeps no token."""
-    window.open(site.server.url)
+    window.open(site.url)
     sign_in(window, folder.tokens["ops"])
     window.wait_for(lambda: is_training(window), "the run")
     window.click("#pause")

@@ -32,7 +32,7 @@ def test_an_operator_releases_an_actor(browser: Browser) -> None:
     hooks = ShutOut()
     hooks.history_.add("Walker", 1.0, {"mean_return": 1.0})
     with serving(hooks) as site:
-        browser.open(f"{site.server.url}#token={quote(TOKEN)}")
+        browser.open(f"{site.url}#token={quote(TOKEN)}")
         browser.wait_for(lambda: EVIL in browser.text("#quarantine-rows"), "the actor that is shut out")
         rows = browser.text("#quarantine-rows")
         assert "lab" in rows

@@ -59,7 +59,7 @@ def test_ratings_have_curves_and_rows(browser: Browser) -> None:
     curve = "return document.querySelectorAll('.chart[aria-label=\"ELO\"] path.curve').length"
     visible = "return document.querySelector('.chart[aria-label=\"ELO\"]').offsetParent !== null"
     with serving(hooks) as site:
-        browser.open(site.server.url)
+        browser.open(site.url)
         browser.wait_for(lambda: browser.run(curve) == 1, "the curve of ELO")
         rows = browser.text("#opponent-rows")
         assert "champion" in rows
@@ -102,7 +102,7 @@ def test_actors_of_games_are_invited(browser: Browser) -> None:
     """Where all behaviors have self-play, the page names an actor whose agents can play one another."""
     waiting = Waiting()
     with serving(waiting) as site:
-        browser.open(site.server.url)
+        browser.open(site.url)
         browser.wait_for(
             lambda: "rollcast act boards --game NAME --learner 127.0.0.1:1" in browser.text("#invite"), "what to do"
         )

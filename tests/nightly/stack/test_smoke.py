@@ -29,6 +29,9 @@ def test_the_stack_trains_is_scraped_and_stops(built: Stack, tmp_path: Path) -> 
         status = built.execute("learner", "rollcast", "status", "--run-id=rollcast", "--results-dir=/results", "--json")
         assert len(json.loads(status)["actors"]) == 2
 
+        page = built.execute("learner", "rollcast", "page", "--run-id=rollcast", "--results-dir=/results")
+        assert page.startswith(f"http://127.0.0.1:{built.http_port}/#token="), "the published port"
+
         built.compose("stop")
         codes = {service: [each["State"]["ExitCode"] for each in built.containers(service)] for service in SERVICES}
         assert codes == {"learner": [0], "actor": [0, 0], "prometheus": [0]}, built.logs("learner")

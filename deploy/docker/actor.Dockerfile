@@ -45,5 +45,5 @@ WORKDIR /environments
 USER 10001:10001
 STOPSIGNAL SIGTERM
 EXPOSE 9465
-ENTRYPOINT ["rollcast-actor"]
+ENTRYPOINT ["rollcast", "act"]
 CMD ["gym"]

@@ -17,14 +17,14 @@ MAX_ACTOR_BYTES = 400_000_000
 
 @pytest.mark.parametrize("overlays", [(), ("deploy/compose/gpu.yml",), ("deploy/compose/tls.yml",)])
 def test_the_compose_files_are_accepted(built: Stack, overlays: tuple[str, ...]) -> None:
-    """docker-compose 1.29 accepts the files, alone and with each overlay, and finds five services."""
+    """docker-compose 1.29 accepts the files, alone and with each overlay, and finds all services."""
     files = [word for name in ("docker-compose.yml", *overlays) for word in ("-f", name)]
     found = yaml.safe_load(built.compose(*files, "config"))
-    assert set(found["services"]) == {"learner", "actor", "unity", "prometheus", "grafana"}
+    assert set(found["services"]) == {"learner", "actor", "unity", "prometheus", "alertmanager", "grafana"}
 
 
 def test_every_service_is_locked_down(built: Stack) -> None:
-    """All five services have a numeric user, a read-only root, no capabilities, limits and a health check."""
+    """All services have a numeric user, a read-only root, no capabilities, limits and a health check."""
     for name, service in yaml.safe_load(built.compose("config"))["services"].items():
         user = service["user"].split(":")[0]
         assert user.isdecimal(), name
@@ -64,6 +64,13 @@ def test_an_image_runs_as_a_numeric_user_on_a_read_only_root(built: Stack, image
     assert version.startswith("rollcast ")
     has_pip = ["docker", "run", "--rm", "--network=none", "--entrypoint=python", image, "-c", "import pip"]
     assert not succeeds(has_pip)
+
+
+@pytest.mark.parametrize("words", ["gym", "unity", "pettingzoo", "boards", "healthcheck"])
+def test_an_actor_is_run_with_its_command(built: Stack, words: str) -> None:
+    """`docker compose run actor gym ...` needs no other words, and its help names the one program."""
+    said = built.compose("run", "--rm", "--no-deps", "-T", "actor", words, "--help")
+    assert said.startswith(f"usage: rollcast act {words} ")
 
 
 @pytest.mark.parametrize("service", ["learner", "actor", "prometheus"])

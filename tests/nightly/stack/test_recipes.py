@@ -8,6 +8,9 @@ import re
 import shutil
 import socket
 import subprocess
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -98,17 +101,17 @@ def test_nginx_ends_tls(processes: Processes, folder: Folder, tmp_path: Path) ->
         nginx.wait(60)
 
 
-def tunnel_command() -> list[str]:
-    """Returns the words of the `ssh` command in SECURITY.md."""
-    found = [words for words in commands(section("SECURITY.md", "Through a tunnel or a proxy")) if words[0] == "ssh"]
+def tunnel_command(page: str, heading: str) -> list[str]:
+    """Returns the words of the `ssh` command of a page that forwards ports."""
+    found = [words for words in commands(section(page, heading)) if words[0] == "ssh" and "-L" in words]
     (words,) = found
     return words
 
 
-def test_an_ssh_tunnel(processes: Processes, folder: Folder, tmp_path: Path) -> None:
-    """Through a tunnel, the name in the certificate is given with `--server-name`; without it the actor says what is wrong."""
-    learner = processes.learner(write_run(tmp_path, {NAME: small()}), "--certs", str(folder.path))
-    port, inside = reserve_ports(), reserve_ports()
+@pytest.fixture
+def ssh(tmp_path: Path) -> Iterator[list[str]]:
+    """Starts an SSH server, and returns the options with which a client reaches it."""
+    port = reserve_ports()
     for name in ("host", "client"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name)], check=True)
     (tmp_path / "authorized").write_bytes((tmp_path / "client.pub").read_bytes())
@@ -121,13 +124,35 @@ def test_an_ssh_tunnel(processes: Processes, folder: Folder, tmp_path: Path) -> 
     server = subprocess.Popen([program("sshd"), "-D", "-e", "-f", str(tmp_path / "sshd_config")])
     options = ["-p", str(port), "-i", str(tmp_path / "client"), "-o", "StrictHostKeyChecking=no", "-o", "BatchMode=yes"]
     options += ["-o", f"UserKnownHostsFile={tmp_path / 'known'}", "-F", "none"]
-    forwarded = {"LEARNER": f"{getpass.getuser()}@127.0.0.1", "50051:127.0.0.1:50051": f"{inside}:{learner.address}"}
-    ssh, *words = tunnel_command()
-    tunnel: subprocess.Popen[bytes] | None = None
     try:
         wait_until(lambda: answers(port), "sshd listens")
-        tunnel = subprocess.Popen([ssh, *options, *(forwarded.get(word, word) for word in words)])
-        wait_until(lambda: answers(inside), "the tunnel listens")
+        yield options
+    finally:
+        server.terminate()
+        server.wait(60)
+
+
+@contextmanager
+def tunnel(options: list[str], words: list[str], places: Mapping[str, str], port: int) -> Iterator[None]:
+    """Opens a tunnel by a command of a page, with places of this machine, until a port listens; closes it after the block."""
+    program_, *rest = words
+    foreground = {"-fN": "-N"}  # so that it can be ended
+    line = [places.get(word, foreground.get(word, word)) for word in rest]
+    process = subprocess.Popen([program_, *options, *line])
+    try:
+        wait_until(lambda: answers(port), "the tunnel listens")
+        yield
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def test_an_ssh_tunnel(processes: Processes, folder: Folder, ssh: list[str], tmp_path: Path) -> None:
+    """Through a tunnel, the name in the certificate is given with `--server-name`; without it the actor says what is wrong."""
+    learner = processes.learner(write_run(tmp_path, {NAME: small()}), "--certs", str(folder.path))
+    inside = reserve_ports()
+    places = {"LEARNER": f"{getpass.getuser()}@127.0.0.1", "50051:127.0.0.1:50051": f"{inside}:{learner.address}"}
+    with tunnel(ssh, tunnel_command("SECURITY.md", "Through a tunnel or a proxy"), places, inside):
         wrong = processes.actor(f"127.0.0.1:{inside}", "CartPole-v1", "--certs", str(folder.path), name="wrong")
         assert wrong.wait() == ExitCode.UNTRUSTED, wrong.said()
         assert "other names than" in wrong.said()
@@ -136,8 +161,33 @@ def test_an_ssh_tunnel(processes: Processes, folder: Folder, tmp_path: Path) -> 
         assert bound is not None
         learner._operator = Operator.of(bound, ClientSecurity(server_name=HOST))
         trains(learner, processes, f"127.0.0.1:{inside}", *flags)
-    finally:
-        for process in (tunnel, server):
-            if process is not None:
-                process.terminate()
-                process.wait(60)
+
+
+def test_an_operator_s_tunnel(processes: Processes, ssh: list[str], tmp_path: Path) -> None:
+    """The printed tunnel carries the commands of an operator and the page, in plain text too; its ports have equal numbers."""
+    control, http = reserve_ports(), reserve_ports()
+    away = ("127.0.0.2", "127.0.0.3")  # other addresses of this machine stand for the learner's machine
+    learner = processes.learner(
+        write_run(tmp_path, {NAME: small()}),
+        *("--control-address", f"{away[0]}:{control}", "--http-address", f"{away[1]}:{http}"),
+    )
+    assert learner.address
+    token = tmp_path / "copied"
+    token.write_bytes((learner.folder / "operator_token").read_bytes())
+    token.chmod(0o600)
+    words = tunnel_command("deploy/README.md", "Operate from another machine")
+    places = {
+        "LEARNER": f"{getpass.getuser()}@127.0.0.1",
+        "50053:127.0.0.1:50053": f"{control}:{away[0]}:{control}",
+        "9464:127.0.0.1:9464": f"{http}:{away[1]}:{http}",
+    }
+    assert set(places) < set(words)
+    with tunnel(ssh, words, places, control):
+        asked = ("--control", f"127.0.0.1:{control}", "--token-file", str(token))
+        for command in ("status", "pause", "resume"):
+            child = processes.python(
+                command, "-m", "rollcast", command, *asked, "--results-dir", str(tmp_path / "none")
+            )
+            assert child.wait() == 0, child.said()
+        with urllib.request.urlopen(f"http://127.0.0.1:{http}/healthz", timeout=60) as answer:
+            assert answer.status == 200

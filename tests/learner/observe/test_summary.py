@@ -116,7 +116,7 @@ def test_a_stopped_run_tells_how_to_continue_and_names_are_text() -> None:
     """The first line names --resume if the run was stopped and something was trained; markup in names is shown as text."""
     shown = printed(Summary("run", 1, "signal", {"[red]x\x1b[2J": summary_of("A")}))
     assert "[red]x\\x1b[2J" in shown
-    assert "to continue it, add --resume to the same command" in shown
+    assert "to continue it, add --resume to the same command" in " ".join(shown.split())
     for ended in (Summary("run", 1, "signal", {}), Summary("run", 1, "max_steps", {"A": summary_of("A")})):
         assert "--resume" not in printed(ended)
 

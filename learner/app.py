@@ -84,6 +84,7 @@ def serve(
         initialize_from=checkpoints.initialize_from,
     )
     with opened as folder, log_file.opened(folder.path):
+        remove_addresses(folder.path)  # of a learner that was killed: a command would say that this one does not answer
         log.info("learner_starts", run=folder.run_id, resumed=folder.resuming, next=_next_step(loaded, folder))
         if folder.resuming and not checkpoints.inference:
             _name_what_is_left_out(folder, loaded, "serve" if actors is None else "train")

@@ -19,7 +19,7 @@ LOCK_NAME = ".lock"
 _TRIES = 5
 _LOOKS = 2
 _TRY_SECONDS = 0.05
-_MAX_BYTES = 20
+_MAX_BYTES = 64
 
 log = structlog.get_logger(__name__)
 
@@ -45,7 +45,7 @@ class FolderLock:
         except OSError:
             # Some network file systems have no locks; a run must be possible there too.
             log.warning("run_folder_not_locked", folder=str(folder), action="do not start a second learner in it")
-            return
+            is_taken = True
         if not is_taken:
             holder = _holder(descriptor)
             self.release()
@@ -53,7 +53,8 @@ class FolderLock:
             raise UserError(ExitCode.RUN_FOLDER_EXISTS, message)
         os.ftruncate(descriptor, 0)
         # A line break first: on Windows other processes cannot read the first byte while the lock is held.
-        os.write(descriptor, f"\n{os.getpid()}\n".encode("ascii"))
+        # The number of the file distinguishes it from a copy, which has another one.
+        os.write(descriptor, f"\n{os.getpid()}\n{os.fstat(descriptor).st_ino}\n".encode("ascii"))
 
     @classmethod
     def is_held(cls, folder: Path) -> bool:
@@ -71,6 +72,26 @@ class FolderLock:
             return not _take(descriptor, _LOOKS)
         except OSError:
             return None
+        finally:
+            os.close(descriptor)
+
+    @staticmethod
+    def is_of_another_folder(folder: Path) -> bool:
+        """Returns whether no learner ever had a run folder, which is then a copy of the one that its learner had.
+
+        A folder that is moved within its file system is the same folder. Locks of older releases do not tell.
+        """
+        try:
+            descriptor = _open_to_look(folder / LOCK_NAME)
+        except FileNotFoundError:  # a copy without hidden files, or a backup
+            return True
+        except OSError:
+            return False
+        try:
+            words = _words(descriptor)
+            return len(words) > 1 and words[1] != str(os.fstat(descriptor).st_ino)
+        except OSError:
+            return False
         finally:
             os.close(descriptor)
 
@@ -120,6 +141,11 @@ def _take(descriptor: int, tries: int) -> bool:
 
 def _holder(descriptor: int) -> str:
     """Returns a description of the process that holds a lock."""
-    os.lseek(descriptor, 1, os.SEEK_SET)
-    number = os.read(descriptor, _MAX_BYTES).decode("ascii", "replace").strip()
+    number = next(iter(_words(descriptor)), "")
     return f"another learner (process {number})" if number.isdecimal() else "another learner"
+
+
+def _words(descriptor: int) -> list[str]:
+    """Returns the content of a lock: the process that took it last, and the number of the file then."""
+    os.lseek(descriptor, 1, os.SEEK_SET)
+    return os.read(descriptor, _MAX_BYTES).decode("ascii", "replace").split()

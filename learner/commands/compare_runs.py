@@ -17,7 +17,7 @@ from learner.common.exits import ExitCode, UserError
 from learner.common.seed_statistics import Interval, Scores, improvement, improvement_interval, iqm, iqm_interval
 from learner.observe.curves import Curve, read_curves
 
-_UNFINISHED = frozenset({"running", "waiting", "paused", "failed", "killed", "stopped"})
+_UNFINISHED = frozenset({"running", "waiting", "paused", "failed", "killed", "copy", "stopped"})
 _FEW_SEEDS = 5
 
 

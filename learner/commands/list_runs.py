@@ -13,9 +13,10 @@ from typing import Any
 
 from rollcast.text import MAX_TEXT_CHARS, printable
 
-from learner.checkpoints.lock import FolderLock
+from learner.checkpoints.lock import LOCK_NAME, FolderLock
 from learner.common.exits import ExitCode, UserError
 from learner.common.files import open_regular
+from learner.observe.address import ADDRESS_FILE, TRAINERS_FILE
 from learner.observe.journal import JOURNAL_FILE, newest_events
 from learner.observe.summary import PROGRESS_FILE, SUMMARY_FILE, finite, read_small_json
 from learner.observe.text import aligned, number
@@ -40,9 +41,11 @@ class RunRow:
 
     Attributes:
         run_id: Name of its folder, relative to that of all runs.
-        state: ``running``, ``waiting`` or ``paused`` while a learner uses the folder; otherwise ``finished``,
-            ``stopped`` (it can be resumed), ``failed``, ``killed`` (its learner ended without a report), ``unstarted``
-            (no learner of it ever listened), or ``unknown``.
+        state: ``starting`` (its learner does not listen yet), ``running``, ``waiting``, ``paused`` or ``ending`` while a
+            learner uses the folder; otherwise ``finished``,
+            ``stopped`` (it can be resumed), ``failed``, ``killed`` (its learner ended without a report), ``copy`` (a copy of
+            a run without an end, as of a backup: no learner ever had this folder), ``unstarted`` (no learner of it ever
+            listened), or ``unknown``.
         reason: Why it ended; empty if unknown.
         generation: Number of starts of its learner; 0 if unknown.
         env_steps_trained: Trained steps of all behaviors together; None if unknown.
@@ -128,12 +131,15 @@ def read_run(folder: Path, now: float) -> RunRow:
 
 
 def _state(folder: Path, generation: int, summary: Mapping[str, Any], progress: Mapping[str, Any]) -> tuple[str, str]:
+    last = _last_event(folder)
+    has_ended = last.get("event") in ("finished", "failed") and last.get("generation") == generation
     if FolderLock.is_held(folder):
+        if not any((folder / name).exists() for name in (ADDRESS_FILE, TRAINERS_FILE)):
+            return ("ending" if has_ended and _is_newer(folder / JOURNAL_FILE, folder / LOCK_NAME) else "starting"), ""
         told = progress.get("state") if progress.get("generation") == generation else None
         return (told if told in ("waiting", "paused") else "running"), ""
-    last = _last_event(folder)
     reason = ""
-    if last.get("event") in ("finished", "failed") and last.get("generation") == generation:
+    if has_ended:
         reason = _text(last.get("reason"))
     elif summary.get("generation") == generation:
         reason = _text(summary.get("stop_reason"))
@@ -141,9 +147,16 @@ def _state(folder: Path, generation: int, summary: Mapping[str, Any], progress: 
         return "failed", reason
     if reason:
         return _STATES.get(reason, "stopped"), reason
-    if any((folder / name).exists() for name in (JOURNAL_FILE, "address.json", "run_state.pt")):
-        return "killed", ""
+    if any((folder / name).exists() for name in (JOURNAL_FILE, ADDRESS_FILE, "run_state.pt")):
+        return ("copy" if FolderLock.is_of_another_folder(folder) else "killed"), ""
     return ("unstarted" if generation and not summary and not progress else "unknown"), ""
+
+
+def _is_newer(path: Path, other: Path) -> bool:
+    try:
+        return path.stat().st_mtime >= other.stat().st_mtime
+    except OSError:
+        return False
 
 
 def _last_event(folder: Path) -> dict[str, Any]:

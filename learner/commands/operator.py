@@ -8,7 +8,8 @@ import os
 import platform
 import secrets
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -27,7 +28,7 @@ from rollcast.v1 import control_pb2, control_pb2_grpc
 
 from learner.checkpoints.lock import FolderLock
 from learner.commands.last_start import starting_again
-from learner.commands.list_runs import list_runs, run_places
+from learner.commands.list_runs import list_runs, read_run, run_places
 from learner.common.exits import ExitCode, UserError
 from learner.common.files import open_regular
 from learner.common.platform import own_user
@@ -46,6 +47,8 @@ from learner.web.operator_token import TOKEN_FILE, read_token
 CALL_SECONDS = 5.0
 SAVE_SECONDS = 120.0
 _NONCE_BYTES: Final = 32
+_MAX_NAMES: Final = 8
+_MAX_NAME_CHARS: Final = 80
 _NOT_SAVED = frozenset({"CHECKPOINT_FAILED", "CHECKPOINT_LATE", "NOTHING_TO_SAVE"})
 
 
@@ -271,7 +274,7 @@ def _token_of(found: BoundAddresses | None) -> str | None:
 
 def _at(control: str, results_dir: Path) -> BoundAddresses | None:
     """Returns the addresses of the running learner with a control address; None if it is not in the folder."""
-    found = (read_addresses(place) for place in _places(results_dir) if FolderLock.state(place) is not False)
+    found = (read_addresses(place) for place in _places(results_dir) if _runs(place) is not False)
     return next((each for each in found if each is not None and each.control == control), None)
 
 
@@ -308,9 +311,9 @@ def find_running(run: str | None, results_dir: Path) -> tuple[Path, BoundAddress
                 f"there is no run {run!r}: neither {places[0]} nor {places[1]} is a folder; {listing(results_dir)} lists the runs",
             )
     else:
-        states = {place: _runs(place) for place in filter(_has_learner, _places(results_dir))}
+        states = {place: _runs(place) for place in _places(results_dir)}
         found = sorted(place for place, runs in states.items() if runs)
-        found = found or sorted(place for place, runs in states.items() if runs is None)
+        found = found or sorted(place for place, runs in states.items() if runs is None and _has_learner(place))
         if not found:
             raise UserError(
                 ExitCode.UNREACHABLE,
@@ -320,8 +323,8 @@ def find_running(run: str | None, results_dir: Path) -> tuple[Path, BoundAddress
         if len(found) > 1:
             raise UserError(
                 ExitCode.USAGE,
-                f"{len(found)} running learners found in {results_dir}; name the run (its folder or its id), or give "
-                "--control HOST:PORT",
+                f"{len(found)} running learners found in {results_dir}: {_names(found, results_dir)}; name one of them as the "
+                "command's RUN, or give --control HOST:PORT",
             )
         folder = found[0]
     _require_running(folder)
@@ -332,12 +335,26 @@ def find_running(run: str | None, results_dir: Path) -> tuple[Path, BoundAddress
             _require_answer(page_url(awaited.address))
         if awaited is not None and (awaited.address or FolderLock.is_held(folder)):
             raise WaitsForTrainersError(folder, awaited.address)
+        if (state := read_run(folder, time.time()).state) in {"starting", "ending"}:
+            waits = (
+                "does not listen yet: repeat the command in some seconds"
+                if state == "starting"
+                else "no longer listens"
+            )
+            raise UserError(ExitCode.UNREACHABLE, f"the learner of {folder} is {state} and {waits}")
         raise UserError(
             ExitCode.UNREACHABLE,
             f"{folder / ADDRESS_FILE} does not exist: no learner runs in that folder; start one with "
             f"{starting_again(folder.name, folder.parent)}",
         )
     return folder, addresses
+
+
+def _names(folders: Sequence[Path], results_dir: Path) -> str:
+    """Returns the ids of runs, of many the first ones."""
+    ids = [printable(folder.relative_to(results_dir).as_posix(), _MAX_NAME_CHARS) for folder in folders]
+    more = f" and {len(ids) - _MAX_NAMES} more" if len(ids) > _MAX_NAMES else ""
+    return ", ".join(ids[:_MAX_NAMES]) + more
 
 
 def _has_learner(folder: Path) -> bool:
@@ -350,6 +367,8 @@ def _runs(folder: Path) -> bool | None:
     Its process id would not tell: another process may have it. The lock of the folder ends with the process.
     """
     runs, addresses = FolderLock.state(folder), read_addresses(folder)
+    if not runs and FolderLock.is_of_another_folder(folder):  # its addresses are those of the run that was copied
+        return False
     return (
         None if runs is False and _is_of_another_machine(addresses) else runs
     )  # some network file systems do not pass locks on
@@ -359,16 +378,19 @@ def _require_running(folder: Path) -> None:
     """Checks that the learner that left its address in a folder may run.
 
     Raises:
-        UserError: It was killed, or only its own machine reaches it.
+        UserError: It was killed, the folder is a copy, or only its own machine reaches it.
     """
     if not _has_learner(folder) or (runs := _runs(folder)):
         return
     addresses = read_addresses(folder)
     if runs is False:
+        why = (
+            f"{folder} is a copy of a run, and no learner ever had it"
+            if FolderLock.is_of_another_folder(folder)
+            else f"the learner of {folder} was killed: no process has the folder, only its address is left"
+        )
         raise UserError(
-            ExitCode.UNREACHABLE,
-            f"the learner of {folder} was killed: no process has the folder, only its address is left. Start it again with "
-            f"{starting_again(folder.name, folder.parent)}",
+            ExitCode.UNREACHABLE, f"{why}. Continue the run there with {starting_again(folder.name, folder.parent)}"
         )
     if addresses is not None and _is_of_another_machine(addresses) and _is_loopback(addresses.control):
         raise UserError(
@@ -395,7 +417,7 @@ def _newest(results_dir: Path) -> str:
         return ""
     row = rows[0]
     state = f"{row.state}: {row.reason}" if row.reason else row.state
-    again = f"; to continue it: {starting_again(row.run_id, results_dir)}" if row.state == "killed" else ""
+    again = f"; to continue it: {starting_again(row.run_id, results_dir)}" if row.state in {"killed", "copy"} else ""
     return printable(f" (the newest run, {row.run_id}, is {state}{again})", MAX_ERROR_CHARS)
 
 

@@ -13,6 +13,7 @@ from google.protobuf.json_format import MessageToDict
 from rollcast.text import printable
 from rollcast.v1 import control_pb2, session_pb2
 
+from learner.commands.list_runs import age
 from learner.observe import text
 from learner.observe.behavior_state import FIELDS
 
@@ -125,7 +126,12 @@ def _measured(row: control_pb2.BehaviorStatus) -> str:
 
 def _actor_lines(status: control_pb2.StatusResponse) -> list[str]:
     """Returns a table with a row for each actor, each row followed by the actor's own counts."""
-    away = [f"{status.actors_away} more away; they may return to their sessions"] if status.actors_away else []
+    away = [
+        f"actor {printable(actor.actor_name, 40)} away for {age(actor.away_ms / 1000)}, may return to its session"
+        for actor in status.away
+    ]
+    if status.actors_away > len(away):
+        away.append(f"{status.actors_away - len(away)} more away; they may return to their sessions")
     if not status.actors:
         return ["no actor is connected", *away]
     names = [row.behavior for row in status.behaviors]

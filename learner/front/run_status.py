@@ -16,7 +16,7 @@ from learner.observe.behavior_state import ActorNumbers, BehaviorState, LedgerNu
 from learner.observe.history import History
 from learner.observe.milestones import Milestones
 from learner.observe.rates import WindowedRate
-from learner.observe.view import MAX_TROUBLES, Bottleneck, RunState, RunView, TroubleView
+from learner.observe.view import MAX_TROUBLES, AwayView, Bottleneck, RunState, RunView, TroubleView
 from learner.publish.store import PolicyStore
 from learner.settings.service import ServiceSettings
 
@@ -175,7 +175,7 @@ class RunStatus:
             actors=actors,
             quarantined=self._sessions.quarantine.view(),
             actors_opened=self._sessions.opened,
-            actors_away=self._sessions.away,
+            away=self._away(),
             last_error=self.stats.last_error or ("" if actors else self._sessions.last_failure),
             behaviors=tuple(self.behavior_state(behavior) for behavior in self._behaviors.all()),
             bottleneck=self.bottleneck,
@@ -185,6 +185,12 @@ class RunStatus:
             troubles=troubles[:MAX_TROUBLES],
             troubled=len(troubles),
         )
+
+    def _away(self) -> tuple[AwayView, ...]:
+        """Returns the actors whose lease has run out, the latest first."""
+        now = self._sessions.clock()
+        away = sorted(self._sessions.away(), key=lambda session: session.last_seen, reverse=True)
+        return tuple(AwayView(each.actor_name, each.actor_index, max(0.0, now - each.last_seen)) for each in away)
 
     def _troubles(self) -> tuple[TroubleView, ...]:
         """Returns the actors with a problem, by place."""

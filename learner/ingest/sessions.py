@@ -93,10 +93,9 @@ class SessionTable:
         with self.lock:
             return tuple(session for session in self._sessions.values() if not session.is_absent)
 
-    @property
-    def away(self) -> int:
-        """Number of sessions whose lease has run out, and whose actors may still return."""
-        return sum(session.is_away for session in list(self._sessions.values()))
+    def away(self) -> tuple[ActorSession, ...]:
+        """Returns the sessions whose lease has run out, and whose actors may still return."""
+        return tuple(session for session in list(self._sessions.values()) if session.is_away)
 
     def actors(self) -> Actors:
         """Returns the message that tells the trainers which actors are present."""

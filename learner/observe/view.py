@@ -117,6 +117,14 @@ class QuarantineView:
     fault: str
 
 
+class AwayView(NamedTuple):
+    """An actor whose lease has run out: its name for itself, untrusted, its place, and the seconds since it was heard."""
+
+    name: str
+    index: int
+    seconds: float
+
+
 class TroubleView(NamedTuple):
     """An actor with a problem: its name for itself and its error, both untrusted, its failures and the steps it gave up."""
 
@@ -144,7 +152,7 @@ class RunView:
         lockstep: Progress of lock-step; None unless the run is in lock-step.
         actors_opened: Sessions opened for new actors in this start.
         quarantined: Actors that are shut out.
-        actors_away: Actors whose lease has run out, and that may still return to their sessions.
+        away: Actors whose lease has run out, and that may still return to their sessions, the latest first.
         tls: Whether the address uses TLS.
         games: Whether all behaviors of the run file have self-play.
         page: URL of the status page, without a token; empty for none.
@@ -166,7 +174,7 @@ class RunView:
     lockstep: LockstepView | None = None
     actors_opened: int = 0
     quarantined: tuple[QuarantineView, ...] = ()
-    actors_away: int = 0
+    away: tuple[AwayView, ...] = ()
     tls: bool = False
     games: bool = False
     page: str = ""

@@ -27,8 +27,8 @@ MAX_BYTES: Final = MAX_CHUNK_BYTES
 """Largest size of an answer, as accepted by operators' channels."""
 _FIELD_BYTES: Final = 8
 """Bytes of the tag and length of one actor in the list."""
-MAX_QUARANTINED: Final = 100
-"""Most actors that are listed as shut out, the newest ones."""
+MAX_NAMED: Final = 100
+"""Most actors that are listed as shut out, and as away, the newest ones."""
 BOTTLENECKS: Final = {
     "none": control_pb2.BOTTLENECK_UNSPECIFIED,
     "learner": control_pb2.BOTTLENECK_LEARNER,
@@ -58,7 +58,7 @@ def status_response(
         rate_of: Returns the steps per second of an actor.
     """
     response = control_pb2.StatusResponse(
-        quarantined=[_quarantined(each) for each in view.quarantined[-MAX_QUARANTINED:]],
+        quarantined=[_quarantined(each) for each in view.quarantined[-MAX_NAMED:]],
         run_id=view.run_id,
         generation=view.generation,
         state=control_pb2.RunState.Value(f"RUN_STATE_{view.state.name}"),
@@ -69,7 +69,13 @@ def status_response(
         verdict=_bottleneck(view.bottleneck),
         lessons=[_lesson(lesson) for lesson in view.lessons],
         lockstep=None if view.lockstep is None else _lockstep(view.lockstep),
-        actors_away=view.actors_away,
+        actors_away=len(view.away),
+        away=[
+            control_pb2.AwayActor(
+                actor_name=each.name, actor_index=each.index, away_ms=shown(round(each.seconds * 1000))
+            )
+            for each in view.away[:MAX_NAMED]
+        ],
     )
     room = MAX_BYTES - response.ByteSize()
     fitting: list[tuple[ActorSession, control_pb2.ActorStatus]] = []

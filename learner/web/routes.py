@@ -27,7 +27,7 @@ from learner.observe.history import HistoryView
 from learner.observe.metrics.learner import CONTENT_TYPE
 from learner.observe.rates import Throttle
 from learner.observe.view import ActorView
-from learner.service.control_calls import MAX_QUARANTINED
+from learner.service.control_calls import MAX_NAMED
 from learner.web.guard import RequestRefused, json_answer, to_json
 from learner.web.hooks import StatusView, WebHooks
 from learner.web.operator_token import OperatorToken
@@ -141,8 +141,9 @@ def status_document(status: StatusView) -> dict[str, Any]:
         "lessons": [asdict(lesson) for lesson in run.lessons],
         "lockstep": None if run.lockstep is None else asdict(run.lockstep),
         "actors": [_actor(view) for view in status.actors],
-        "quarantined": [asdict(view) for view in run.quarantined[-MAX_QUARANTINED:]],
-        "actors_away": run.actors_away,
+        "quarantined": [asdict(view) for view in run.quarantined[-MAX_NAMED:]],
+        "actors_away": len(run.away),
+        "away": [each._asdict() for each in run.away[:MAX_NAMED]],
         "actor_command": run.actor_command,
     }
 

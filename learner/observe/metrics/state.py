@@ -268,7 +268,7 @@ STATE: Final[tuple[StateMetric, ...]] = (
         lambda now: [
             (("connected",), float(now.sessions_connected)),
             (("silent",), float(now.sessions_silent)),
-            (("away",), float(now.run.actors_away)),
+            (("away",), float(len(now.run.away))),
         ],
     ),
     _run("quarantined_actors", "Actors that are shut out for faults of form.", lambda now: len(now.run.quarantined)),

@@ -575,6 +575,33 @@ class QuarantinedActor(google.protobuf.message.Message):
 Global___QuarantinedActor: typing_extensions.TypeAlias = QuarantinedActor
 
 @typing.final
+class AwayActor(google.protobuf.message.Message):
+    """An actor whose lease has run out, and that may still return to its session."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ACTOR_NAME_FIELD_NUMBER: builtins.int
+    ACTOR_INDEX_FIELD_NUMBER: builtins.int
+    AWAY_MS_FIELD_NUMBER: builtins.int
+    actor_name: builtins.str
+    """The actor's own name."""
+    actor_index: builtins.int
+    """Its index."""
+    away_ms: builtins.int
+    """Time since it was last heard."""
+    def __init__(
+        self,
+        *,
+        actor_name: builtins.str = ...,
+        actor_index: builtins.int = ...,
+        away_ms: builtins.int = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["actor_index", b"actor_index", "actor_name", b"actor_name", "away_ms", b"away_ms"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___AwayActor: typing_extensions.TypeAlias = AwayActor
+
+@typing.final
 class StatusResponse(google.protobuf.message.Message):
     """The state of the run."""
 
@@ -593,6 +620,7 @@ class StatusResponse(google.protobuf.message.Message):
     LOCKSTEP_FIELD_NUMBER: builtins.int
     QUARANTINED_FIELD_NUMBER: builtins.int
     ACTORS_AWAY_FIELD_NUMBER: builtins.int
+    AWAY_FIELD_NUMBER: builtins.int
     run_id: builtins.str
     """The run."""
     generation: builtins.int
@@ -631,6 +659,10 @@ class StatusResponse(google.protobuf.message.Message):
     def quarantined(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___QuarantinedActor]:
         """The actors that are shut out, the newest last, at most 100."""
 
+    @property
+    def away(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___AwayActor]:
+        """Those of them that were heard last, at most 100."""
+
     def __init__(
         self,
         *,
@@ -647,10 +679,11 @@ class StatusResponse(google.protobuf.message.Message):
         lockstep: Global___LockstepStatus | None = ...,
         quarantined: collections.abc.Iterable[Global___QuarantinedActor] | None = ...,
         actors_away: builtins.int = ...,
+        away: collections.abc.Iterable[Global___AwayActor] | None = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["lockstep", b"lockstep", "verdict", b"verdict"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["actors", b"actors", "actors_away", b"actors_away", "behaviors", b"behaviors", "generation", b"generation", "last_error", b"last_error", "lessons", b"lessons", "lockstep", b"lockstep", "quarantined", b"quarantined", "run_id", b"run_id", "server_version", b"server_version", "state", b"state", "uptime_seconds", b"uptime_seconds", "verdict", b"verdict"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["actors", b"actors", "actors_away", b"actors_away", "away", b"away", "behaviors", b"behaviors", "generation", b"generation", "last_error", b"last_error", "lessons", b"lessons", "lockstep", b"lockstep", "quarantined", b"quarantined", "run_id", b"run_id", "server_version", b"server_version", "state", b"state", "uptime_seconds", b"uptime_seconds", "verdict", b"verdict"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___StatusResponse: typing_extensions.TypeAlias = StatusResponse

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ import pytest
 
 from learner.checkpoints.lock import FolderLock
 from learner.cli import main
+from learner.commands.backup import back_up
 from learner.commands.list_runs import RunRow, age, list_runs
 from learner.common.exits import ExitCode, UserError
+from learner.observe.address import BoundAddresses, remove_addresses, write_addresses
 from tests.learner.commands.run_folders import progress_of, run_folder
 
 
@@ -48,6 +51,24 @@ def test_a_run_whose_learner_went_without_a_word_was_killed(tmp_path: Path) -> N
     assert (only(tmp_path).state, only(tmp_path).reason) == ("killed", "")
 
 
+def test_a_copy_is_no_killed_run(tmp_path: Path) -> None:
+    """A copy of a run whose learner runs elsewhere is a copy, not killed, until a learner continues it."""
+    event = {"event": "started", "generation": 1}
+    run = run_folder(tmp_path, "run", progress=progress_of(), events=[event])
+    lock = FolderLock(run)
+    copies = tmp_path / "copies"
+    shutil.copytree(run, copies / "copied")  # as cp -r, or rsync from another machine
+    shutil.copytree(run, copies / "unhidden", ignore=shutil.ignore_patterns(".*"))
+    back_up(run, copies)
+    assert [row.state for row in list_runs(copies)] == ["copy"] * 3
+    lock.release()
+    run.rename(tmp_path / "moved")
+    states = {row.run_id: row.state for row in list_runs(tmp_path)}
+    assert states["moved"] == "killed"
+    FolderLock(copies / "copied").release()  # a learner continued it, and was killed
+    assert {row.run_id: row.state for row in list_runs(copies)}["copied"] == "killed"
+
+
 def test_a_run_whose_start_failed_is_unstarted(tmp_path: Path) -> None:
     """A run with only a counted start is unstarted."""
     run_folder(tmp_path, "run")
@@ -58,10 +79,12 @@ def test_a_run_whose_start_failed_is_unstarted(tmp_path: Path) -> None:
 def test_a_run_whose_folder_is_locked_runs(tmp_path: Path, told: str, state: str) -> None:
     """A run whose folder is locked is running; listing does not keep the lock."""
     folder = run_folder(tmp_path, "run", progress=progress_of(state=told))
+    write_addresses(folder, BoundAddresses("127.0.0.1:1", "127.0.0.1:2"))
     lock = FolderLock(folder)
     assert only(tmp_path).state == state
     assert only(tmp_path).state == state
     lock.release()
+    remove_addresses(folder)
     assert only(tmp_path).state == "unknown"
     FolderLock(folder).release()
 
@@ -147,7 +170,7 @@ def test_no_kind_of_file_is_an_error(tmp_path: Path) -> None:
         (folder / "configuration.yaml").write_text("")
         for name in ("generation", "summary.json", "progress.json", "events.jsonl", "run_state.pt", ".lock"):
             make(folder / name)
-    assert {row.state for row in list_runs(tmp_path)} <= {"unknown", "unstarted", "killed"}
+    assert {row.state for row in list_runs(tmp_path)} <= {"unknown", "unstarted", "killed", "copy"}
     assert len(list_runs(tmp_path)) == len(makers)
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import platform
+import re
+import shutil
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,8 +25,10 @@ from rollcast.errors import CheckpointFailed, MalformedChunk
 from rollcast.tls import ClientSecurity
 from rollcast.v1 import control_pb2, control_pb2_grpc, session_pb2
 
+from learner.checkpoints import lock as lock_module
 from learner.checkpoints.lock import LOCK_NAME, FolderLock
 from learner.cli import build_parser, main
+from learner.commands.list_runs import list_runs
 from learner.commands.operator import Operator, find_running, page_link
 from learner.commands.status_text import render_status, status_document
 from learner.common.exits import ExitCode, UserError
@@ -39,9 +44,12 @@ from learner.observe.address import (
     write_addresses,
     write_awaited,
 )
+from learner.observe.journal import JOURNAL_FILE
+from learner.observe.view import RunState
 from learner.web.operator_token import TOKEN_FILE, token_of_run
 from tests.learner.commands.run_folders import run_folder
-from tests.learner.service.harness import Learner, running
+from tests.learner.service.harness import Actor, Learner, running
+from tests.learner.service.samples import make_chunk
 
 T = TypeVar("T")
 NOBODY = "127.0.0.1:1"
@@ -111,6 +119,21 @@ async def test_an_actor_that_is_shut_out_is_shown_and_released(capsys: pytest.Ca
             await asyncio.to_thread(release.run, release)
         assert caught.value.exit_code is ExitCode.UNREACHABLE
         assert learner.sessions.quarantine.view() == ()
+
+
+async def test_an_actor_that_is_away_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """Status names the actors that went away, and says for how long."""
+    async with running() as learner, Actor(learner.server.port, name="rig 7") as actor:
+        upload = await actor.join()
+        await upload.send(make_chunk())
+        await upload.ack(1)
+        learner.end_lease(actor)
+        learner.hooks.view = learner.run_status.run_view(RunState.TRAINING, NOBODY)
+        control = f"127.0.0.1:{learner.server.control_port}"
+        assert await ended("status", "--control", control) == (ExitCode.OK, "")
+        assert re.search(r"actor rig 7 away for \d+ s, may return to its session", capsys.readouterr().out)
+        assert await ended("status", "--json", "--control", control) == (ExitCode.OK, "")
+        assert json.loads(capsys.readouterr().out)["away"][0]["actor_name"] == "rig 7"
 
 
 async def test_what_the_learner_refuses_is_told() -> None:
@@ -242,10 +265,18 @@ async def test_only_the_learner_of_the_port_proves_itself(tmp_path: Path) -> Non
 
 
 @pytest.fixture
-def results(tmp_path: Path) -> Path:
+def hold() -> Iterator[Callable[[Path], None]]:
+    """Takes folders as their learners do, until the end of the test."""
+    with contextlib.ExitStack() as held:
+        yield lambda folder: held.callback(FolderLock(folder).release)
+
+
+@pytest.fixture
+def results(tmp_path: Path, hold: Callable[[Path], None]) -> Path:
     """Makes a folder with two runs, the second of which has a learner."""
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
+    hold(tmp_path / "second")
     write_addresses(tmp_path / "second", BoundAddresses("127.0.0.1:10", "127.0.0.1:11"))
     return tmp_path
 
@@ -260,10 +291,11 @@ def test_the_address_is_found(results: Path) -> None:
 
 @pytest.mark.parametrize("which", [["first"], []], ids=["named", "only"])
 def test_a_learner_that_waits_for_its_trainers(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], which: list[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], which: list[str], hold: Callable[[Path], None]
 ) -> None:
     """Status and health check say that it runs, so that nothing kills it; other commands fail with the same line."""
     (tmp_path / "first").mkdir()
+    hold(tmp_path / "first")
     with socket.create_server(("127.0.0.1", 0)) as door:
         address = f"127.0.0.1:{door.getsockname()[1]}"
         write_awaited(tmp_path / "first", AwaitedAddress("name", address))
@@ -345,11 +377,38 @@ async def test_a_killed_run_is_not_running(tmp_path: Path, capsys: pytest.Captur
             assert "was killed: no process has the folder" in said
 
 
-async def test_a_folder_without_locks_is_judged_by_the_run_that_answers(tmp_path: Path) -> None:
+def without_lock(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes the lock of a folder as on a file system that has none."""
+    look = lock_module._open_to_look
+
+    def fails(path: Path) -> int:
+        if path.parent == folder:
+            raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+        return look(path)
+
+    monkeypatch.setattr(lock_module, "_open_to_look", fails)
+
+
+@pytest.mark.parametrize("ignored", [(), (".*",)], ids=["all", "without hidden files"])
+async def test_a_copy_does_not_steer_the_run_it_was_copied_from(tmp_path: Path, ignored: tuple[str, ...]) -> None:
+    """The addresses in a copy are those of the original, which commands that name the copy must not reach."""
+    line = ["--results-dir", str(tmp_path)]
+    async with second_run(tmp_path):
+        shutil.copytree(tmp_path / "b", tmp_path / "copy", ignore=shutil.ignore_patterns(*ignored))
+        for command in ("status", "healthcheck", "page", "pause", "drain"):
+            code, said = await ended(command, "copy", *line)
+            assert code == ExitCode.UNREACHABLE
+            assert "is a copy of a run, and no learner ever had it" in said
+        assert await ended("status", *line) == (ExitCode.OK, "")
+
+
+async def test_a_folder_without_locks_is_judged_by_the_run_that_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where the lock says nothing, the learner at the port must have the run."""
     line = ["--results-dir", str(tmp_path)]
     async with second_run(tmp_path):
-        (tmp_path / "a" / LOCK_NAME).unlink()
+        without_lock(tmp_path / "a", monkeypatch)
         for command in ("status", "healthcheck", "pause", "drain"):
             code, said = await ended(command, "a", *line)
             assert code == ExitCode.UNREACHABLE
@@ -358,11 +417,13 @@ async def test_a_folder_without_locks_is_judged_by_the_run_that_answers(tmp_path
 
 
 @pytest.mark.parametrize("has_lock", [True, False], ids=["lock", "no lock"])
-def test_a_run_of_another_machine(tmp_path: Path, has_lock: bool, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_of_another_machine(
+    tmp_path: Path, has_lock: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A learner that another machine started in a shared folder is not sought on this one."""
     both = TwoRuns(tmp_path, "127.0.0.1:11", "127.0.0.1:12", "far-away")
     if not has_lock:
-        (tmp_path / "a" / LOCK_NAME).unlink()
+        without_lock(tmp_path / "a", monkeypatch)
     assert find_running(None, tmp_path)[0] == tmp_path / "b", "it is known to run"
     for command in ("status", "page"):
         assert main([command, "a", "--results-dir", str(tmp_path)]) == ExitCode.UNREACHABLE
@@ -372,18 +433,38 @@ def test_a_run_of_another_machine(tmp_path: Path, has_lock: bool, capsys: pytest
     both.lock.release()
 
 
-def test_no_address_is_found(results: Path) -> None:
+@pytest.mark.parametrize("command", ["status", "pause", "healthcheck", "page"])
+def test_a_learner_that_does_not_listen_yet_is_starting(
+    tmp_path: Path, command: str, hold: Callable[[Path], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A learner has its folder before it listens and after it has stopped to; commands say so, by name or without."""
+    run = run_folder(tmp_path, "run", events=[{"event": "finished", "reason": "signal", "generation": 1}])
+    os.utime(run / JOURNAL_FILE, (1.0, 1.0))
+    hold(run)
+    for which in ([], ["run"]):
+        assert main([command, *which, "--results-dir", str(tmp_path)]) == ExitCode.UNREACHABLE
+        assert f"the learner of {run} is starting and does not listen yet" in capsys.readouterr().err
+    assert list_runs(tmp_path)[0].state == "starting"
+    os.utime(run / JOURNAL_FILE)
+    assert main([command, "--results-dir", str(tmp_path)]) == ExitCode.UNREACHABLE
+    assert "is ending and no longer listens" in capsys.readouterr().err
+    assert list_runs(tmp_path)[0].state == "ending"
+
+
+def test_no_address_is_found(results: Path, hold: Callable[[Path], None]) -> None:
     """Without a learner, or with several, the error says what to give."""
     with pytest.raises(UserError, match="first") as caught:
         Operator.find(None, "first", results)
     assert caught.value.exit_code is ExitCode.UNREACHABLE
     write_addresses(results / "first", BoundAddresses("127.0.0.1:12", "127.0.0.1:13"))
     (results / "damaged").mkdir()
+    hold(results / "first")
+    hold(results / "damaged")
     (results / "damaged" / ADDRESS_FILE).write_text("no JSON")
     end = {"event": "finished", "reason": "target_return", "generation": 1}
     run_folder(results / "ended", "cartpole", events=[end])
     for run, folder, said, code in (
-        (None, results, "3 running learners .* name the run", ExitCode.USAGE),
+        (None, results, "3 running learners .*: damaged, first, second; name one of them as", ExitCode.USAGE),
         (None, results / "empty", "no running learner .* rollcast serve RUN.yaml", ExitCode.UNREACHABLE),
         (None, results / "ended", r"\(the newest run, cartpole, is finished: target_return\)", ExitCode.UNREACHABLE),
         ("first", results / "..", "neither first nor .* is a folder", ExitCode.NOTHING_TO_RESUME),
@@ -511,15 +592,23 @@ def http() -> Iterator[str]:
         yield f"127.0.0.1:{listening.getsockname()[1]}"
 
 
-def folder_of(results: Path, http: str, name: str = "run") -> Path:
-    """Makes a run folder with the address of the status page."""
-    folder = results / name
-    folder.mkdir()
-    write_addresses(folder, BoundAddresses("127.0.0.1:1", "127.0.0.1:2", http))
-    return folder
+@pytest.fixture
+def folder_of(hold: Callable[[Path], None]) -> Callable[..., Path]:
+    """Returns a function that makes a run folder with the address of the status page."""
+
+    def make(results: Path, http: str, name: str = "run") -> Path:
+        folder = results / name
+        folder.mkdir()
+        hold(folder)
+        write_addresses(folder, BoundAddresses("127.0.0.1:1", "127.0.0.1:2", http))
+        return folder
+
+    return make
 
 
-def test_the_link_has_the_token(tmp_path: Path, http: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_link_has_the_token(
+    tmp_path: Path, http: str, folder_of: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     """The token is in the link's fragment, which browsers do not send; one that cannot be read is mentioned.
 
     For a learner on all addresses the link has a loopback address.
@@ -547,7 +636,7 @@ def test_the_link_has_the_token(tmp_path: Path, http: str, capsys: pytest.Captur
         page_link(None, tmp_path)
 
 
-def test_who_cannot_be_found(tmp_path: Path, http: str) -> None:
+def test_who_cannot_be_found(tmp_path: Path, folder_of: Callable[..., Path]) -> None:
     """No learner, several, one without a page and a stopped one have distinct messages."""
     with pytest.raises(UserError, match="no running learner"):
         page_link(None, tmp_path)
@@ -561,5 +650,5 @@ def test_who_cannot_be_found(tmp_path: Path, http: str) -> None:
     with pytest.raises(UserError, match="--resume") as caught:
         page_link("gone", tmp_path)
     assert caught.value.exit_code is ExitCode.UNREACHABLE
-    with pytest.raises(UserError, match="name the run"):
+    with pytest.raises(UserError, match="gone, silent; name one of them"):
         page_link(None, tmp_path)

@@ -84,7 +84,7 @@ def test_an_actor_may_return_after_its_lease() -> None:
     session = used(parts, "a")
     parts.now += 10
     assert parts.sessions.expire() == Expired(away=(session,))
-    assert (parts.sessions.away, parts.sessions.live(), parts.sessions.steps_taken(0)) == (1, (), 8)
+    assert (len(parts.sessions.away()), parts.sessions.live(), parts.sessions.steps_taken(0)) == (1, (), 8)
     with pytest.raises(SessionExpired):
         parts.sessions.get(session.session_id, 1)
     other = parts.open("b").session
@@ -99,7 +99,7 @@ def test_an_actor_may_return_after_its_lease() -> None:
     assert (opened.session, opened.resumed, opened.settled_through) == (session, True, 1)
     assert (session.actor_index, session.epoch, session.next_sequence) == (0, 2, 2)
     assert parts.sessions.get(session.session_id, 2) is session
-    assert (parts.sessions.away, parts.sessions.steps_taken(0)) == (0, 12)
+    assert (len(parts.sessions.away()), parts.sessions.steps_taken(0)) == (0, 12)
 
 
 def test_an_away_session_ends_after_the_grace_or_with_a_successor() -> None:
@@ -133,7 +133,7 @@ def test_away_sessions_are_bounded() -> None:
         expired = parts.sessions.expire()
         assert expired.away == (sessions[-1],)
         assert expired.ended == tuple(sessions[number - 2 : number - 1] if number >= 2 else [])
-    assert parts.sessions.away == 2
+    assert len(parts.sessions.away()) == 2
 
 
 def test_nobody_is_away_in_lock_step_or_without_a_grace() -> None:

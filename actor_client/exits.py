@@ -29,10 +29,10 @@ class ExitCode(CodeWithHelp):
 
     OK = 0, "normal end: the run is over, --max-wall-seconds has passed, or the actor was asked to stop"
 
-    USAGE = 10, "the command line or a ROLLCAST_ACTOR_ variable is wrong"
+    USAGE = 10, "the command line or a ROLLCAST_ACTOR_ variable is wrong, or a file that it names cannot be read"
     UNKNOWN_ENVIRONMENT = 11, "the environment does not exist, or cannot be imported or created"
     MISSING_EXTRA = 12, "an optional part of Rollcast that this command needs is not installed"
-    RECORDING_FAILED = 13, "a demonstration cannot be recorded: the file exists, or cannot be written"
+    NOT_WRITTEN = 13, "a demonstration, video, game record or the folder of join cannot be written, or exists"
 
     SHADOWED = 19, "another package called actor_client hides Rollcast's, or one that it needs is too old"
 

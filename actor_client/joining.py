@@ -56,7 +56,7 @@ def join(folder: Path, code: str) -> str:
         _write(folder / ADDRESS, found.address + "\n")
     except OSError as error:
         raise ActorError(
-            ExitCode.USAGE, f"{folder} cannot be written: {error.strerror}; choose another folder"
+            ExitCode.NOT_WRITTEN, f"{folder} cannot be written: {error.strerror}; choose another folder"
         ) from None
     return found.address
 

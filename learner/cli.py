@@ -7,7 +7,6 @@ commands answer at once and work without torch.
 from __future__ import annotations
 
 import argparse
-import errno
 import math
 import os
 import signal
@@ -255,9 +254,6 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
-
-
 @contextmanager
 def _written_out() -> Iterator[None]:
     """Reports a full disk behind standard output in one line, because partial output must not pass as complete."""
@@ -265,7 +261,9 @@ def _written_out() -> Iterator[None]:
         yield
         sys.stdout.flush()
     except OSError as error:
-        if error.errno not in _NO_ROOM:
+        from learner.common.files import NO_ROOM
+
+        if error.errno not in NO_ROOM:
             raise
         raise UserError(
             ExitCode.NOT_SAVED, f"the output cannot be written: {error.strerror}; make room, or write it elsewhere"

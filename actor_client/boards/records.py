@@ -21,7 +21,7 @@ class RecordFolder:
         every: Writes each Nth game, beginning with the first.
 
     Raises:
-        ActorError: The folder cannot be made (RECORDING_FAILED).
+        ActorError: The folder cannot be made (NOT_WRITTEN).
     """
 
     def __init__(self, folder: Path, every: int = 1) -> None:
@@ -41,7 +41,7 @@ class RecordFolder:
             names: The players, the first mover first.
 
         Raises:
-            ActorError: The file cannot be written (RECORDING_FAILED).
+            ActorError: The file cannot be written (NOT_WRITTEN).
         """
         self._games += 1
         if (self._games - 1) % self._every:
@@ -61,7 +61,7 @@ def write_record(
         clock: Seconds since 1970.
 
     Raises:
-        ActorError: The file cannot be written (RECORDING_FAILED).
+        ActorError: The file cannot be written (NOT_WRITTEN).
     """
     date = time.strftime("%Y.%m.%d", time.localtime(clock()))
     try:
@@ -133,4 +133,4 @@ def _ending(position: Position) -> str:
 
 
 def _failed(path: Path, error: OSError) -> ActorError:
-    return ActorError(ExitCode.RECORDING_FAILED, f"{path} cannot be written: {error.strerror or error}")
+    return ActorError(ExitCode.NOT_WRITTEN, f"{path} cannot be written: {error.strerror or error}")

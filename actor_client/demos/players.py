@@ -120,7 +120,7 @@ class PlayerDemos:
         self._recorders: dict[str, DemoRecorder] = {}
         if path.exists():  # checked now, because players show their behaviors much later
             raise ActorError(
-                ExitCode.RECORDING_FAILED, f"--record {path}: the file exists; choose another name, or remove it"
+                ExitCode.NOT_WRITTEN, f"--record {path}: the file exists; choose another name, or remove it"
             )
 
     def of(self, spec: BehaviorSpec, team: int) -> AgentDemos:

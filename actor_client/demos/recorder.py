@@ -206,4 +206,4 @@ def _told() -> Iterator[None]:
     try:
         yield
     except BadDemonstration as error:
-        raise ActorError(ExitCode.RECORDING_FAILED, f"--record {error}") from None
+        raise ActorError(ExitCode.NOT_WRITTEN, f"--record {error}") from None

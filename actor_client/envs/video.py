@@ -60,7 +60,7 @@ class VideoRecorder:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ActorError(ExitCode.USAGE, f"--video {folder} cannot be used: {error.strerror}") from error
+            raise ActorError(ExitCode.NOT_WRITTEN, f"--video {folder} cannot be used: {error.strerror}") from error
         self._folder = folder
         self._every = every
         self._name = name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import time
 from collections.abc import Iterator
@@ -121,7 +122,9 @@ def _open_to_look(path: Path) -> int:
     """
     try:
         return open_descriptor(path, os.O_RDWR)[0]
-    except PermissionError:
+    except OSError as error:
+        if error.errno not in {errno.EACCES, errno.EPERM, errno.EROFS}:
+            raise
         return open_descriptor(path, os.O_RDONLY)[0]
 
 

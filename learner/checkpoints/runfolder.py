@@ -45,6 +45,7 @@ from learner.checkpoints.names import (
 from learner.checkpoints.received import RECEIVED
 from learner.common.exits import ExitCode, UserError
 from learner.common.files import WriteFailed, read_regular, remove_leftovers, sync_folder, write_file
+from learner.common.platform import is_read_only
 from learner.settings.base import Value
 from learner.settings.load import to_yaml
 from learner.settings.names import run_id_problem
@@ -300,7 +301,8 @@ def _require_writable(path: Path) -> None:
     if not nearest.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(nearest))
     if not os.access(nearest, os.W_OK | os.X_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(nearest))
+        code = errno.EROFS if is_read_only(nearest) else errno.EACCES
+        raise OSError(code, os.strerror(code), str(nearest))
 
 
 def _named(
@@ -434,4 +436,4 @@ def _made(folder: Path) -> Path:
 
 
 def _cannot_write(error: WriteFailed) -> UserError:
-    return UserError(ExitCode.NOT_SAVED, f"{error}: make room, or choose another folder with --results-dir")
+    return UserError(ExitCode.NOT_SAVED, f"{error}: {error.advice}")

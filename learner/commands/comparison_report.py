@@ -104,7 +104,7 @@ def write_svg(report: Report, x: str, path: Path) -> None:
     try:
         write_file(path, svg.encode())
     except WriteFailed as error:
-        raise UserError(ExitCode.USAGE, f"{path} cannot be written: {error.reason}") from None
+        raise UserError(ExitCode.NOT_SAVED, f"{path} cannot be written: {error.reason}") from None
 
 
 def _require_svg(path: Path) -> None:

@@ -44,20 +44,20 @@ def write_run_file(name: str, folder: Path) -> Path:
     """Writes an example and the schema of run files into a folder, and returns the path of the run file.
 
     Raises:
-        UserError: No example has this name, or a file of this name exists or cannot be written (RUN_FILE).
+        UserError: No example has this name or a file of this name exists (USAGE), or it cannot be written (NOT_SAVED).
     """
     if name not in (known := examples()):
         listed = f"the examples are {', '.join(known)}{did_you_mean(name, known)}"
-        raise UserError(ExitCode.RUN_FILE, f"there is no example {name!r}; {listed}")
+        raise UserError(ExitCode.USAGE, f"there is no example {name!r}; {listed}")
     path = folder / f"{name}{_SUFFIX}"
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(_text(name))
         (folder / SCHEMA_FILE).write_text(schema_text(), encoding="utf-8")
     except FileExistsError:
-        raise UserError(ExitCode.RUN_FILE, f"{path} exists; move it, or run init in another folder") from None
+        raise UserError(ExitCode.USAGE, f"{path} exists; move it, or run init in another folder") from None
     except OSError as error:
-        raise UserError(ExitCode.RUN_FILE, f"{path} cannot be written: {error.strerror}") from None
+        raise UserError(ExitCode.NOT_SAVED, f"{path} cannot be written: {error.strerror}") from None
     return path
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from learner.common.exits import ExitCode, UserError
+
 PROTOCOL: Final = 1
 """Version of the messages between a service and ranks on other machines, which must be of one release."""
 INTRODUCTION_BYTES: Final = 4096
@@ -16,8 +18,16 @@ APART: Final = b"apart"
 """Answer of a rank 0 that does not see the run folder, in place of `READY`."""
 
 
-class RefusedError(Exception):
-    """Raised if the service does not take a rank; the message says why."""
+class RefusedError(UserError):
+    """Raised if the service does not take a rank; the message says why.
+
+    Args:
+        message: The reason.
+        exit_code: Exit code of the rank.
+    """
+
+    def __init__(self, message: str, exit_code: ExitCode = ExitCode.NOT_ALLOWED) -> None:
+        super().__init__(exit_code, message)
 
 
 @dataclass(frozen=True, slots=True)

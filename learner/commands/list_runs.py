@@ -130,6 +130,12 @@ def read_run(folder: Path, now: float) -> RunRow:
     )
 
 
+def state_of(folder: Path) -> str:
+    """Returns the state of a run, as in its row."""
+    summary, progress = read_small_json(folder / SUMMARY_FILE), read_small_json(folder / PROGRESS_FILE)
+    return _state(folder, _generation(folder), summary, progress)[0]
+
+
 def _state(folder: Path, generation: int, summary: Mapping[str, Any], progress: Mapping[str, Any]) -> tuple[str, str]:
     last = _last_event(folder)
     has_ended = last.get("event") in ("finished", "failed") and last.get("generation") == generation

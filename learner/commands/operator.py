@@ -8,7 +8,6 @@ import os
 import platform
 import secrets
 import socket
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from urllib.parse import quote, urlsplit
 import grpc
 from rollcast.auth import MAX_FILE_BYTES, authorization, proof_of, token_hash
 from rollcast.channels import channel_options
-from rollcast.errors import WireError, from_rpc_error
+from rollcast.errors import Draining, WireError, from_rpc_error
 from rollcast.limits import MAX_CHUNK_BYTES
 from rollcast.text import MAX_ERROR_CHARS, printable
 from rollcast.tls import ClientSecurity, IdentityError, parsed_token
@@ -28,7 +27,7 @@ from rollcast.v1 import control_pb2, control_pb2_grpc
 
 from learner.checkpoints.lock import FolderLock
 from learner.commands.last_start import starting_again
-from learner.commands.list_runs import list_runs, read_run, run_places
+from learner.commands.list_runs import list_runs, run_places, state_of
 from learner.common.exits import ExitCode, UserError
 from learner.common.files import open_regular
 from learner.common.platform import own_user
@@ -49,6 +48,13 @@ SAVE_SECONDS = 120.0
 _NONCE_BYTES: Final = 32
 _MAX_NAMES: Final = 8
 _MAX_NAME_CHARS: Final = 80
+_REFUSED: Final = frozenset(
+    {
+        *(grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.NOT_FOUND),
+        *(grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION),
+    }
+)
+"""Codes of answers that the same command would get again."""
 _NOT_SAVED = frozenset({"CHECKPOINT_FAILED", "CHECKPOINT_LATE", "NOTHING_TO_SAVE"})
 
 
@@ -72,7 +78,8 @@ class Operator:
     """Calls the ControlService at one address; use it in a `with` block.
 
     Every method raises UserError: UNREACHABLE if the learner does not answer or cannot carry out the call,
-    PROTOCOL_MISMATCH if the server is not a learner, NOT_SAVED if there is no checkpoint.
+    NOT_ALLOWED if it refuses the call, PROTOCOL_MISMATCH if the server is not a learner, NOT_SAVED if there is no
+    checkpoint, USAGE if a file of the identity cannot be used.
 
     Args:
         address: Control address.
@@ -95,10 +102,11 @@ class Operator:
         self._security = _security(found, security or ClientSecurity())
         try:
             file = self._security.token_file
+            self._security.check()
             self._token = _token_of(found) if file is None else read_secret(file)
             self._channel = self._security.sync_channel(address, channel_options(MAX_CHUNK_BYTES))
         except IdentityError as error:
-            raise UserError(ExitCode.UNREACHABLE, str(error)) from None
+            raise UserError(ExitCode.USAGE, str(error)) from None
         self._stub = control_pb2_grpc.ControlServiceStub(self._channel)
 
     @classmethod
@@ -142,10 +150,8 @@ class Operator:
         if isinstance(error, grpc.RpcError):
             cause = from_rpc_error(error)
             text = f"the request to the learner at {self.address} failed: {cause}"
-            if cause.code in {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED}:
-                raise UserError(
-                    ExitCode.NOT_ALLOWED, f"the learner at {self.address} refused this command: {cause}"
-                ) from None
+            if _exit_code(cause) is ExitCode.NOT_ALLOWED:
+                text = f"the learner at {self.address} refused this command: {cause}"
             if cause.code is grpc.StatusCode.UNAVAILABLE and not cause.reason:  # from gRPC itself, not from a learner
                 text = f"no learner answers at {self.address}; if it was killed, start it again with the learner's --resume"
                 text = self._security.proxy_words(self.address) or text
@@ -286,6 +292,8 @@ def _places(results_dir: Path) -> Iterator[Path]:
 def _exit_code(cause: WireError) -> ExitCode:
     if cause.reason in _NOT_SAVED:
         return ExitCode.NOT_SAVED
+    if cause.code in _REFUSED or isinstance(cause, Draining):
+        return ExitCode.NOT_ALLOWED
     return ExitCode.PROTOCOL_MISMATCH if cause.code is grpc.StatusCode.UNIMPLEMENTED else ExitCode.UNREACHABLE
 
 
@@ -335,7 +343,7 @@ def find_running(run: str | None, results_dir: Path) -> tuple[Path, BoundAddress
             _require_answer(page_url(awaited.address))
         if awaited is not None and (awaited.address or FolderLock.is_held(folder)):
             raise WaitsForTrainersError(folder, awaited.address)
-        if (state := read_run(folder, time.time()).state) in {"starting", "ending"}:
+        if (state := state_of(folder)) in {"starting", "ending"}:
             waits = (
                 "does not listen yet: repeat the command in some seconds"
                 if state == "starting"
@@ -450,7 +458,7 @@ def page_link(run: str | None, results_dir: Path) -> str:
         return f"{url}#token={quote(token.reveal(), safe='')}"
     if (folder / TOKEN_FILE).exists():
         raise UserError(
-            ExitCode.UNREACHABLE,
+            ExitCode.NOT_ALLOWED,
             f"{folder / TOKEN_FILE} is readable only by the user who runs the learner; the page without buttons is at {url}",
         )
     return url

@@ -15,6 +15,7 @@ from rollcast.tls import ClientSecurity, IdentityError, read_token
 
 from learner.commands.introduction import APART, INTRODUCTION_BYTES, READY, Introduction, RefusedError, not_seen
 from learner.commands.remote_door import HANDSHAKE_SECONDS
+from learner.common.exits import ExitCode
 from learner.link.meeting import Meeting, NotPrivateError, check_private
 from learner.link.mesh import Mesh
 from learner.link.stream import StreamConnection
@@ -58,18 +59,22 @@ def dial_front(
     if other := security.other_service(
         *split_address(address), expects_grpc=False
     ):  # it may wait for ever for the rest of a request
-        raise RefusedError(f"no learner takes trainers at {address}: {other}; give its --trainer-address")
+        raise RefusedError(
+            f"no learner takes trainers at {address}: {other}; give its --trainer-address", ExitCode.UNREACHABLE
+        )
     while True:
         try:
             return _dial(address, security, introduction, listen)
         except (IdentityError, NotPrivateError) as error:
-            raise RefusedError(str(error)) from None
+            raise RefusedError(str(error), ExitCode.USAGE) from None
         except ssl.SSLCertVerificationError as error:
-            raise RefusedError(f"the learner's certificate is refused: {error.verify_message}") from None
+            text = f"the learner's certificate is refused: {error.verify_message}"
+            raise RefusedError(text, ExitCode.UNREACHABLE) from None
         except (OSError, EOFError) as error:
             reason = str(error) or "it closed the connection"
             if time.monotonic() > deadline:
-                raise RefusedError(f"the learner at {address} was not reached for {seconds:.0f} s: {reason}") from None
+                text = f"the learner at {address} was not reached for {seconds:.0f} s: {reason}"
+                raise RefusedError(text, ExitCode.UNREACHABLE) from None
             if reason != told:
                 told = reason
                 say(f"waits for the learner at {address}: {reason}")
@@ -94,11 +99,13 @@ def _dial(
         answer = _answer(connection.recv_bytes(INTRODUCTION_BYTES))
         attempt = answer.get("attempt")
         if not isinstance(attempt, str):
-            raise RefusedError(str(answer.get("refused", "the learner answers in another form")))
+            if "refused" not in answer:
+                raise _other_form()
+            raise RefusedError(str(answer["refused"]))
         folder = Path(str(answer.get("folder")))
         if not introduction.rank and not _is_shared(folder, attempt):
             connection.send_bytes(APART)
-            raise RefusedError(not_seen(folder))
+            raise RefusedError(not_seen(folder), ExitCode.NOTHING_TO_RESUME)
         if introduction.ranks > 1:
             meeting = _listening(here)
         connection.send_bytes(READY if meeting is None else b"%b %b" % (READY, meeting.address.encode()))
@@ -120,7 +127,8 @@ def _listening(host: str) -> Meeting:
     try:
         return Meeting(host)
     except OSError as error:
-        raise RefusedError(f"cannot listen for the other trainers on {host}: {error.strerror or error}") from None
+        text = f"cannot listen for the other trainers on {host}: {error.strerror or error}"
+        raise RefusedError(text, ExitCode.PORT_IN_USE) from None
 
 
 def _meet(introduction: Introduction, meeting: Meeting | None, begin: Mapping[str, Any]) -> Meet:
@@ -131,10 +139,14 @@ def _meet(introduction: Introduction, meeting: Meeting | None, begin: Mapping[st
     """
     rank, addresses, key = introduction.rank, begin.get("ranks"), begin.get("key")
     if not isinstance(addresses, list) or len(addresses) != introduction.ranks or not isinstance(key, str):
-        raise RefusedError("the learner answers in another form")
+        raise _other_form()
     if meeting is None:
         return lambda _: Mesh(rank, {})
     return lambda seconds: Mesh(rank, meeting.join(rank, list(map(str, addresses)), key.encode(), seconds))
+
+
+def _other_form() -> RefusedError:
+    return RefusedError("the learner answers in another form", ExitCode.PROTOCOL_MISMATCH)
 
 
 def _is_shared(folder: Path, attempt: str) -> bool:

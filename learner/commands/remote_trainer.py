@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from rollcast.parsers import add_old_spelling
 from rollcast.signals import stop_signal_numbers
 
-from learner.commands.introduction import Introduction, RefusedError
+from learner.commands.introduction import Introduction
 from learner.common.exits import ExitCode, UserError
 from learner.settings.addresses import AUTHORITY, is_loopback, split_address
 
@@ -100,10 +100,7 @@ def train_for(parsed: argparse.Namespace, say: Callable[[str], object]) -> int:
         for number in stop_signal_numbers():
             signal.signal(number, _end)
     introduction = Introduction(rank, ranks, version("rollcast"))
-    try:
-        connection, meet = dial_front(parsed.learner, security, introduction, REACH_SECONDS, say, listen=parsed.address)
-    except RefusedError as error:
-        raise UserError(ExitCode.UNREACHABLE, str(error)) from None
+    connection, meet = dial_front(parsed.learner, security, introduction, REACH_SECONDS, say, listen=parsed.address)
     say(f"trains as rank {rank} of {ranks} for the learner at {parsed.learner}, whose log has what happens")
     return TrainerProgram(connection, None, place, meet, is_awaited=True, say=say).run()
 

@@ -19,7 +19,7 @@ class ExitCode(enum.IntEnum):
 
     OK = 0, "the command succeeded, which includes a run that reached its time limit"
 
-    USAGE = 10, "the command line is wrong"
+    USAGE = 10, "the command line is wrong, or a file that it names cannot be read"
     RUN_FILE = 11, "the run file or a setting is missing or invalid"
     RUN_FOLDER_EXISTS = 12, "the run folder already holds a run: resume it, force a new one, or choose another run id"
     NOTHING_TO_RESUME = 13, "there is no run of this name, or none to resume"
@@ -32,7 +32,10 @@ class ExitCode(enum.IntEnum):
     PORT_IN_USE = 20, "an address to listen on is taken or not allowed"
     UNREACHABLE = 21, "the learner does not answer, or does not accept actors"
 
-    NOT_ALLOWED = 22, "the learner does not know this command's token or certificate, or its role is not enough"
+    NOT_ALLOWED = (
+        22,
+        "the learner refused the command: an unknown token, a role that is not enough, no such actor, a run that ends",
+    )
 
     PROTOCOL_MISMATCH = 30, "the server that answers is not a learner with this version of the protocol"
 

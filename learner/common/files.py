@@ -16,6 +16,8 @@ from learner.common.platform import make_private, open_descriptor, replace_file
 TEMPORARY_PREFIX = ".tmp-"
 """Prefix of unfinished files; a remaining one belongs to a process that was killed."""
 
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""Errors of a write for which the disk has no room, or that it did not take."""
 _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES)
 """Errors of file systems that cannot flush a folder (some network ones); the file itself is still flushed."""
 
@@ -31,6 +33,8 @@ class WriteFailed(Exception):  # noqa: N818 - it says what happened
     def __init__(self, path: Path, error: OSError) -> None:
         self.path = path
         self.reason = error.strerror or str(error)
+        room = "make room, or " if error.errno in NO_ROOM else ""
+        self.advice = f"{room}choose another folder with --results-dir"
         super().__init__(f"cannot write {path}: {self.reason}; the earlier file is unchanged")
 
 

@@ -193,6 +193,11 @@ def open_descriptor(path: Path, flags: int, *, follow_links: bool = True) -> tup
     return os.open(path, flags | OPEN_FLAGS | (0 if follow_links else _NO_FOLLOW), 0o666), mode
 
 
+def is_read_only(path: Path) -> bool:
+    """Returns whether a file system is read-only; False where this is not known (Windows)."""
+    return hasattr(os, "statvfs") and bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+
+
 def make_private(descriptor: int) -> None:
     """Restricts an open file to its owner; does nothing on Windows, where the folder's rights apply."""
     if hasattr(os, "fchmod"):

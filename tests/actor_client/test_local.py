@@ -117,7 +117,7 @@ def test_a_disk_that_is_full(
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     said = capsys.readouterr().err
-    assert code == ExitCode.RECORDING_FAILED, said
+    assert code == ExitCode.NOT_WRITTEN, said
     assert "cannot be written: File too large" in said
     assert "Traceback" not in said
     assert path.exists() == (episodes > 0)

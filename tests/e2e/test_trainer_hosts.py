@@ -134,7 +134,7 @@ def test_a_rank_without_the_run_folder_says_so(processes: Processes) -> None:
     (learner.folder / ".trainers").unlink()
     child = processes.python("trainer", "-m", "learner", "trainer", "--learner", front)
     said = f"rank 0 does not see the run folder {learner.folder}, into which it saves"
-    assert said in child.fails_with(ExitCode.UNREACHABLE)
+    assert said in child.fails_with(ExitCode.NOTHING_TO_RESUME)
     learner.wait_for(lambda: learner.events("trainer_refused"), "it says so")
     assert said in learner.events("trainer_refused")[0]["reason"]
     assert learner.is_running
@@ -188,7 +188,7 @@ def test_a_revoked_token_ends_its_trainer(processes: Processes, tmp_path: Path) 
     (noted,) = [json.loads(text) for text in (learner.folder / AUDIT_FILE).read_text().splitlines()]
     assert (noted["action"], noted["principal"], noted["role"]) == ("revoke", "farm", "trainer")
     again = processes.python("again", *line)
-    assert "the token is unknown, was revoked, or has expired" in again.fails_with(ExitCode.UNREACHABLE)
+    assert "the token is unknown, was revoked, or has expired" in again.fails_with(ExitCode.NOT_ALLOWED)
 
 
 def test_strangers_are_sent_away(processes: Processes, tmp_path: Path) -> None:
@@ -200,14 +200,18 @@ def test_strangers_are_sent_away(processes: Processes, tmp_path: Path) -> None:
     waits(learner)
     ca = ("--tls-ca", str(folder.ca))
     farm = ("--token-file", str(folder.path / "farm.token"))
-    for options, words in (
-        ((*ca, "--token-file", str(folder.path / "lab.token")), "lab is an actor, and this call needs a trainer"),
-        (ca, "the learner requires a token"),
-        ((*ca, *farm), "the learner waits for 2 trainers"),
-        (("--tls-ca", str(other.ca), *farm), "the learner's certificate is refused"),
+    for options, words, code in (
+        (
+            (*ca, "--token-file", str(folder.path / "lab.token")),
+            "lab is an actor, and this call needs a trainer",
+            ExitCode.NOT_ALLOWED,
+        ),
+        (ca, "the learner requires a token", ExitCode.NOT_ALLOWED),
+        ((*ca, *farm), "the learner waits for 2 trainers", ExitCode.NOT_ALLOWED),
+        (("--tls-ca", str(other.ca), *farm), "the learner's certificate is refused", ExitCode.UNREACHABLE),
     ):
         line = ("-m", "learner", "trainer", "--learner", front, *options)
         child = processes.python(f"stranger-{len(processes._children)}", *line)
-        assert words in child.fails_with(ExitCode.UNREACHABLE)
+        assert words in child.fails_with(code)
     assert len(learner.events("trainer_refused")) == 3, "a failed handshake has no line: anyone could fill the log"
     assert learner.is_running

@@ -193,7 +193,7 @@ def log_place(log_dir: Path | None, run: RunInfo) -> LogPlace:
         run: The learner's answer; its texts are not trusted as paths.
 
     Raises:
-        ActorError: The user's folder cannot be created or written to (USAGE).
+        ActorError: The user's folder cannot be created or written to (NOT_WRITTEN).
     """
     prefix = f"{run.actor_index}-" if run.actor_index else ""
     if log_dir is None and not _PLAIN.fullmatch(run.run_id):
@@ -207,7 +207,7 @@ def log_place(log_dir: Path | None, run: RunInfo) -> LogPlace:
     except OSError as error:
         if log_dir is not None:
             raise ActorError(
-                ExitCode.USAGE,
+                ExitCode.NOT_WRITTEN,
                 f"the players' logs cannot be written to {log_dir} ({error.strerror}): choose another folder with "
                 "rollcast act unity --log-dir, or rollcast unity --results-dir",
             ) from None

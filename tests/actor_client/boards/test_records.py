@@ -152,4 +152,4 @@ def test_a_folder_holds_every_nth_game(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ActorError, match="cannot be written") as caught:
         RecordFolder(tmp_path / "file" / "games")
-    assert caught.value.exit_code is ExitCode.RECORDING_FAILED
+    assert caught.value.exit_code is ExitCode.NOT_WRITTEN

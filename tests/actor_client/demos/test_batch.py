@@ -140,7 +140,7 @@ def test_a_file_that_exists_is_kept(tmp_path: Path) -> None:
         recorded(path, "Counting") as wrap,
     ):
         wrap(counting(3))
-    assert caught.value.exit_code is ExitCode.RECORDING_FAILED
+    assert caught.value.exit_code is ExitCode.NOT_WRITTEN
     assert path.read_bytes() == b"precious"
     with recorded(None, "Counting") as wrap:
         bare = counting(3)

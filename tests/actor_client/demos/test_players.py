@@ -104,4 +104,4 @@ def test_each_behavior_has_a_file(tmp_path: Path) -> None:
     assert sorted(recorded(ball_file, served)[2]) == [11, 12]
     with pytest.raises(ActorError, match=r"first\.demo: the file exists") as caught:
         PlayerDemos(path)
-    assert caught.value.exit_code is ExitCode.RECORDING_FAILED
+    assert caught.value.exit_code is ExitCode.NOT_WRITTEN

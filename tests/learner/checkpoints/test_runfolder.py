@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -19,6 +20,7 @@ from learner.checkpoints.lock import FolderLock
 from learner.checkpoints.runfolder import RunFolder, check_run_folder, open_run_folder
 from learner.commands.list_runs import list_runs
 from learner.common.exits import ExitCode, UserError
+from learner.common.files import WriteFailed
 
 HOLDER = """
 import signal, sys
@@ -257,6 +259,50 @@ def test_a_look_at_the_lock_refuses_no_start(tmp_path: Path, monkeypatch: pytest
             assert FolderLock.is_held(path)
     assert not FolderLock.is_held(path)
     assert not FolderLock.is_held(tmp_path / "nowhere")
+
+
+def test_a_read_only_file_system_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that cannot be written says why: rights, or a file system that nobody can write to."""
+    monkeypatch.setattr(runfolder.os, "access", lambda *_: False)
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_flag=os.ST_RDONLY))
+    with pytest.raises(UserError, match="Read-only file system"):
+        check_run_folder(tmp_path, "run")
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_flag=0))
+    with pytest.raises(UserError, match="Permission denied"):
+        check_run_folder(tmp_path, "run")
+    monkeypatch.undo()
+    (tmp_path / "file").touch()
+    for results, words in ((tmp_path / ("x" * 300), "File name too long"), (tmp_path / "file", "Not a directory")):
+        with pytest.raises(UserError, match=words):
+            check_run_folder(results, "run")
+
+
+@pytest.mark.parametrize(("code", "advised"), [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EROFS, False)])
+def test_only_a_full_disk_needs_room(tmp_path: Path, code: int, advised: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The advice of a failed write fits its cause."""
+
+    def fails(path: Path, _: bytes) -> None:
+        raise WriteFailed(path, OSError(code, os.strerror(code)))
+
+    with open_run_folder(tmp_path, "run") as folder:
+        monkeypatch.setattr(runfolder, "write_file", fails)
+        with pytest.raises(UserError, match=os.strerror(code)) as caught:
+            folder.next_generation()
+    assert ("make room" in caught.value.message) is advised
+
+
+def test_a_run_on_a_read_only_file_system_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a lock cannot be opened for writing, as in a read-only mount of a container, it still tells who has the folder."""
+    opens = lock.open_descriptor
+
+    def opened(path: Path, flags: int) -> tuple[int, str]:
+        if flags & os.O_RDWR:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        return opens(path, flags)
+
+    with open_run_folder(tmp_path, "run") as folder:
+        monkeypatch.setattr(lock, "open_descriptor", opened)
+        assert FolderLock.is_held(folder.path)
 
 
 def test_a_refused_start_does_not_keep_the_lock(tmp_path: Path) -> None:

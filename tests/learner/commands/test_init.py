@@ -10,6 +10,7 @@ from jsonschema.exceptions import best_match
 
 from learner.cli import main
 from learner.commands.init import SCHEMA_FILE, examples, schema_text
+from learner.common.exits import ExitCode
 from learner.settings.schema import run_file_schema
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -55,12 +56,12 @@ def test_init_overwrites_nothing(
     assert main(["init", "--list"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == len(examples()) >= 13
     (tmp_path / "cartpole.yaml").write_text("mine")
-    assert main(["init"]) == 11
+    assert main(["init"]) == ExitCode.USAGE
     assert capsys.readouterr().err == "error: cartpole.yaml exists; move it, or run init in another folder\n"
     assert (tmp_path / "cartpole.yaml").read_text() == "mine"
-    assert main(["init", "../cartpole"]) == 11
+    assert main(["init", "../cartpole"]) == ExitCode.USAGE
     assert "there is no example '../cartpole'; the examples are bipedalwalker, cartpole, " in capsys.readouterr().err
-    assert main(["init", "connect_four"]) == 11
+    assert main(["init", "connect_four"]) == ExitCode.USAGE
     assert capsys.readouterr().err.endswith("; did you mean 'connect-four'?\n")
 
 

@@ -23,14 +23,14 @@ import pytest
 from rollcast.auth import Role, proof_of, token_hash
 from rollcast.errors import CheckpointFailed, MalformedChunk
 from rollcast.tls import ClientSecurity
-from rollcast.v1 import control_pb2, control_pb2_grpc, session_pb2
+from rollcast.v1 import control_pb2, control_pb2_grpc
 
 from learner.checkpoints import lock as lock_module
 from learner.checkpoints.lock import LOCK_NAME, FolderLock
 from learner.cli import build_parser, main
 from learner.commands.list_runs import list_runs
 from learner.commands.operator import Operator, find_running, page_link
-from learner.commands.status_text import render_status, status_document
+from learner.commands.status_text import render_status
 from learner.common.exits import ExitCode, UserError
 from learner.identity.access import Access, own_row
 from learner.identity.setup import Identity
@@ -117,7 +117,7 @@ async def test_an_actor_that_is_shut_out_is_shown_and_released(capsys: pytest.Ca
         assert capsys.readouterr().out.endswith("released 1 actor\n")
         with pytest.raises(UserError, match="no actor 'rig 7' is shut out") as caught:
             await asyncio.to_thread(release.run, release)
-        assert caught.value.exit_code is ExitCode.UNREACHABLE
+        assert caught.value.exit_code is ExitCode.NOT_ALLOWED
         assert learner.sessions.quarantine.view() == ()
 
 
@@ -487,102 +487,6 @@ def test_a_command_takes_the_folder_of_a_run(results: Path, command: str, capsys
     assert "first/address.json does not exist" in capsys.readouterr().err
     assert main([command, "second", "--run-id", "second", "--results-dir", str(results)]) == ExitCode.USAGE
     assert "give only one" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        *(["status"], ["page"], ["pause"], ["resume"], ["save"], ["drain"], ["healthcheck"]),
-        *(["evaluate"], ["compare"], ["backup"], ["tournament"], ["serve", "--resume", "--run-id"]),
-    ],
-    ids=" ".join,
-)
-def test_an_unknown_run_has_one_code(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Every command that names a run ends with 13 if there is none of this name."""
-    (tmp_path / "run.yaml").write_text("behaviors: {A: {trainer_type: ppo}}\n")
-    more = {"backup": [str(tmp_path / "copies")], "serve": [str(tmp_path / "run.yaml")]}.get(words[0], [])
-    assert main([*words, "nobody", *more, "--results-dir", str(tmp_path)]) == ExitCode.NOTHING_TO_RESUME
-    assert "no run 'nobody'" in capsys.readouterr().err
-
-
-def make_status(**changes: Any) -> control_pb2.StatusResponse:
-    """Returns a status with one behavior, an absent older actor and a healthy one."""
-    count = session_pb2.ReasonCount
-    books = control_pb2.LearnerBooks(
-        received=10,
-        trained=4,
-        dropped=[count(reason="stale", steps=3)],
-        queued=1,
-        lost=[count(reason="restart", steps=2)],
-        unknown_sessions=1,
-    )
-    row = control_pb2.BehaviorStatus(behavior="Walker", version=2, env_steps_taken=11, max_steps=50, books=books)
-    row.numbers.update({"mean_lag": 0.4, "log_prob_error_max": 2e-7, "loss": 1.0, "heat": 3.0})
-    row.labels["heat"] = "warmth"
-    own = session_pb2.ActorBooks(
-        produced_steps=12, acked_steps=5, unacked_steps=3, open_steps=2, discarded=[count(reason="reset", steps=2)]
-    )
-    acts = session_pb2.PolicyReport(generation=4, version=2)
-    broken = session_pb2.EnvironmentReport(
-        failures=12, error="it failed: \x1b[2J", hanging="environment 3 has been in step()", hanging_seconds=45
-    )
-    actor = control_pb2.ActorStatus(
-        actor_name="rig", actor_index=3, last_seen_ms=1500, books=[own], policies=[acts],
-        environments=broken, environment_failed_seconds=61.0,
-    )  # fmt: skip
-    other = control_pb2.ActorStatus(
-        actor_name="second",
-        actor_index=10,
-        connected=True,
-        env_steps_per_second=1234.5,
-        credit_steps=4096,
-        wait_ratio=0.125,
-        waits_for="credit",
-        round_trip_seconds=0.0031,
-        lag_versions=0,
-    )
-    state = {"run_id": "run", "generation": 4, "state": control_pb2.RUN_STATE_PAUSED, "uptime_seconds": 61.4}
-    return control_pb2.StatusResponse(behaviors=[row], **{"actors": [actor, other], **state, **changes})
-
-
-def test_status_as_text() -> None:
-    """The text shows the run, the verdict, the books with every reason, and absent actors."""
-    verdict = control_pb2.Verdict(bottleneck=control_pb2.BOTTLENECK_ACTORS, text="actor-bound: so it is")
-    lessons = [
-        control_pb2.LessonStatus(parameter="mass", number=1, lessons=3, name="mid\x1bdle"),
-        control_pb2.LessonStatus(parameter="wind", lessons=1, name="wind"),
-    ]
-    told = make_status(last_error="the disk is \x1b[2J full", verdict=verdict, lessons=lessons)
-    lines = render_status(told).splitlines()
-    assert lines == [
-        "run run, generation 4: paused, up 61 s",
-        "bottleneck: actor-bound: so it is",
-        "Walker: version 2, 11 steps taken of 50, 0 per second",
-        "  no episode has ended yet",
-        "  lag 0.40, log-prob error 2.0e-07, warmth 3.00",
-        "  received 10 = trained 4 + dropped (stale 3) + queued 1 + lost (restart 2); duplicate 0; unknown sessions 1",
-        "mass: lesson 2 of 3, mid\\x1bdle",
-        "actor  name    link        seen  steps/s  lag  credit  waits       round trip",
-        "    3  rig     silent     1.5 s        0    -       0  -                    -",
-        "       environment 3 has been in step() for 45 s",
-        "       environments failed 12 times, most recently 0:01:01 ago: it failed: \\x1b[2J",
-        (
-            "       Walker, last report: version 2, produced 12 = acked 5 + unacked 3 + open 2 + spooled 0 + discarded (reset 2) + dropped (none)"
-        ),
-        "   10  second  connected  0.0 s    1,234    0   4,096  12% credit      3.1 ms",
-        "last error: the disk is \\x1b[2J full",
-    ]
-
-
-def test_status_as_json() -> None:
-    """JSON has every key of the protocol, also zeros."""
-    document = json.loads(status_document(make_status()))
-    assert document["state"] == "RUN_STATE_PAUSED"
-    assert document["last_error"] == ""
-    (row,) = document["behaviors"]
-    assert row["env_steps_trained"] == "0"
-    assert "mean_return_100" not in row, "a mean of nothing is not zero"
-    assert row["books"]["lost"] == [{"reason": "restart", "steps": "2"}]
 
 
 @pytest.fixture

@@ -1,13 +1,16 @@
-"""Tests `status --watch` in a terminal and in a pipe."""
+"""Tests the state of a run as text and JSON, and `status --watch` in a terminal and in a pipe."""
 
 from __future__ import annotations
 
 import io
+import json
+from typing import Any
 
 import pytest
+from rollcast.v1 import control_pb2, session_pb2
 
 from learner.cli import main
-from learner.commands.status_text import watch
+from learner.commands.status_text import render_status, status_document, watch
 from learner.common.exits import ExitCode
 
 
@@ -62,3 +65,83 @@ def test_a_time_that_makes_no_sense_is_refused(seconds: str, capsys: pytest.Capt
     """Too short and too long intervals are refused."""
     assert main(["status", "--control", "127.0.0.1:1", f"--watch={seconds}"]) == ExitCode.USAGE
     assert f"'{seconds}' is not a number of seconds from 0.1 to 3600" in capsys.readouterr().err
+
+
+def make_status(**changes: Any) -> control_pb2.StatusResponse:
+    """Returns a status with one behavior, an absent older actor and a healthy one."""
+    count = session_pb2.ReasonCount
+    books = control_pb2.LearnerBooks(
+        received=10,
+        trained=4,
+        dropped=[count(reason="stale", steps=3)],
+        queued=1,
+        lost=[count(reason="restart", steps=2)],
+        unknown_sessions=1,
+    )
+    row = control_pb2.BehaviorStatus(behavior="Walker", version=2, env_steps_taken=11, max_steps=50, books=books)
+    row.numbers.update({"mean_lag": 0.4, "log_prob_error_max": 2e-7, "loss": 1.0, "heat": 3.0})
+    row.labels["heat"] = "warmth"
+    own = session_pb2.ActorBooks(
+        produced_steps=12, acked_steps=5, unacked_steps=3, open_steps=2, discarded=[count(reason="reset", steps=2)]
+    )
+    acts = session_pb2.PolicyReport(generation=4, version=2)
+    broken = session_pb2.EnvironmentReport(
+        failures=12, error="it failed: \x1b[2J", hanging="environment 3 has been in step()", hanging_seconds=45
+    )
+    actor = control_pb2.ActorStatus(
+        actor_name="rig", actor_index=3, last_seen_ms=1500, books=[own], policies=[acts],
+        environments=broken, environment_failed_seconds=61.0,
+    )  # fmt: skip
+    other = control_pb2.ActorStatus(
+        actor_name="second",
+        actor_index=10,
+        connected=True,
+        env_steps_per_second=1234.5,
+        credit_steps=4096,
+        wait_ratio=0.125,
+        waits_for="credit",
+        round_trip_seconds=0.0031,
+        lag_versions=0,
+    )
+    state = {"run_id": "run", "generation": 4, "state": control_pb2.RUN_STATE_PAUSED, "uptime_seconds": 61.4}
+    return control_pb2.StatusResponse(behaviors=[row], **{"actors": [actor, other], **state, **changes})
+
+
+def test_status_as_text() -> None:
+    """The text shows the run, the verdict, the books with every reason, and absent actors."""
+    verdict = control_pb2.Verdict(bottleneck=control_pb2.BOTTLENECK_ACTORS, text="actor-bound: so it is")
+    lessons = [
+        control_pb2.LessonStatus(parameter="mass", number=1, lessons=3, name="mid\x1bdle"),
+        control_pb2.LessonStatus(parameter="wind", lessons=1, name="wind"),
+    ]
+    told = make_status(last_error="the disk is \x1b[2J full", verdict=verdict, lessons=lessons)
+    lines = render_status(told).splitlines()
+    assert lines == [
+        "run run, generation 4: paused, up 61 s",
+        "bottleneck: actor-bound: so it is",
+        "Walker: version 2, 11 steps taken of 50, 0 per second",
+        "  no episode has ended yet",
+        "  lag 0.40, log-prob error 2.0e-07, warmth 3.00",
+        "  received 10 = trained 4 + dropped (stale 3) + queued 1 + lost (restart 2); duplicate 0; unknown sessions 1",
+        "mass: lesson 2 of 3, mid\\x1bdle",
+        "actor  name    link        seen  steps/s  lag  credit  waits       round trip",
+        "    3  rig     silent     1.5 s        0    -       0  -                    -",
+        "       environment 3 has been in step() for 45 s",
+        "       environments failed 12 times, most recently 0:01:01 ago: it failed: \\x1b[2J",
+        (
+            "       Walker, last report: version 2, produced 12 = acked 5 + unacked 3 + open 2 + spooled 0 + discarded (reset 2) + dropped (none)"
+        ),
+        "   10  second  connected  0.0 s    1,234    0   4,096  12% credit      3.1 ms",
+        "last error: the disk is \\x1b[2J full",
+    ]
+
+
+def test_status_as_json() -> None:
+    """JSON has every key of the protocol, also zeros."""
+    document = json.loads(status_document(make_status()))
+    assert document["state"] == "RUN_STATE_PAUSED"
+    assert document["last_error"] == ""
+    (row,) = document["behaviors"]
+    assert row["env_steps_trained"] == "0"
+    assert "mean_return_100" not in row, "a mean of nothing is not zero"
+    assert row["books"]["lost"] == [{"reason": "restart", "steps": "2"}]

@@ -157,5 +157,5 @@ def test_a_folder_that_was_asked_for_must_be_had(tmp_path: Path, monkeypatch: py
     assert log_place(None, run_info()).folder is None
     with pytest.raises(ActorError, match="logs cannot be written to results/x") as failure:
         log_place(Path("results/x"), run_info())
-    assert failure.value.exit_code is ExitCode.USAGE
+    assert failure.value.exit_code is ExitCode.NOT_WRITTEN
     assert log_place(Path("mine"), run_info()).folder == tmp_path / "mine"

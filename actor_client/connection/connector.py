@@ -9,6 +9,7 @@ from typing import Final
 
 import grpc
 import structlog
+from rollcast.addresses import split_address
 from rollcast.errors import Draining, Quarantined, SessionFenced, StreamSuperseded, WireError
 from rollcast.history import session_name
 from rollcast.tls import ClientSecurity
@@ -25,7 +26,6 @@ from actor_client.connection.state import ConnectionState
 from actor_client.connection.uplink import Uplink
 from actor_client.counts import count
 from actor_client.exits import ActorError, ExitCode
-from actor_client.settings.addresses import split_address
 
 PATIENT_SECONDS: Final = 60.0
 """Seconds without an answer of the learner from which on the actor warns."""

@@ -1,54 +1,15 @@
-"""Parses addresses of users: HOST:PORT, loopback addresses, and the ports for players.
+"""Parses the addresses and ports for players.
 
 Nothing large is imported. A player calls once, at its start, and plays untrained if nothing listens yet, so ports open
 before settings are checked. Errors found here are reported by the full check.
 """
 
-import ipaddress
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from rollcast.addresses import is_loopback
+
 from actor_client.settings import PREFIX
-
-
-def split_address(address: str, *, may_be_zero: bool = False) -> tuple[str, int]:
-    """Returns host and port of HOST:PORT; an IPv6 address is in brackets.
-
-    Args:
-        address: The text.
-        may_be_zero: Port 0, which means any free port of a listener, is allowed.
-
-    Raises:
-        ValueError: The text has another form.
-    """
-    if "://" in address:
-        raise ValueError(f"{address!r} is a URL; write HOST:PORT alone, as in 127.0.0.1:50051")
-    host, separator, port = address.rpartition(":")
-    if not separator:
-        raise ValueError(f"{address!r} has no port; write HOST:PORT, as in 127.0.0.1:50051")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        raise ValueError(f"{address!r} has no unambiguous port; write [ADDRESS]:PORT")
-    if not host or not host.isprintable() or " " in host or "/" in host:
-        raise ValueError(f"{address!r} has no host; write HOST:PORT, as in 127.0.0.1:50051")
-    try:
-        host.encode("idna")  # fails here as in the resolver, whose error no caller expects
-    except UnicodeError:
-        raise ValueError(f"{address!r} has no valid host name: write one whose parts have 1 to 63 characters") from None
-    smallest = 0 if may_be_zero else 1
-    if not port.isascii() or not port.isdigit() or not smallest <= int(port) < 65536:
-        raise ValueError(f"{address!r} has no port from {smallest} to 65535; write HOST:PORT, as in 127.0.0.1:50051")
-    return host, int(port)
-
-
-def is_loopback(host: str) -> bool:
-    """Returns whether a host is certainly this machine."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
 
 EDITOR_PORT: Final = 5004
 BUILD_PORT: Final = 5005

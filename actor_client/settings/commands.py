@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from rollcast.addresses import is_loopback, split_address
 from rollcast.limits import SCRIPT_PATTERN
 from rollcast.tls import ClientSecurity, IdentityError, read_token
 
@@ -22,8 +23,6 @@ from actor_client.settings.addresses import (
     MAX_PLAYERS,
     MOST_MAX_MESSAGE_BYTES,
     Ports,
-    is_loopback,
-    split_address,
     split_hosts,
 )
 
@@ -69,14 +68,14 @@ class CommonSettings(BaseSettings):
     @field_validator("learner")
     @classmethod
     def _check_address(cls, value: str) -> str:
-        split_address(value)
+        split_address(value, least_port=1)
         return value
 
     @field_validator("metrics_address")
     @classmethod
     def _check_metrics_address(cls, value: str) -> str:
         if value != NO_METRICS:
-            split_address(value, may_be_zero=True)
+            split_address(value)
         return value
 
     @property
@@ -100,7 +99,7 @@ class CommonSettings(BaseSettings):
     @property
     def metrics_endpoint(self) -> tuple[str, int] | None:
         """Host and port of the metrics; None if they are off."""
-        return None if self.metrics_address == NO_METRICS else split_address(self.metrics_address, may_be_zero=True)
+        return None if self.metrics_address == NO_METRICS else split_address(self.metrics_address)
 
     @property
     def may_move_metrics(self) -> bool:

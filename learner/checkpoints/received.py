@@ -209,8 +209,8 @@ class ReceivedSteps:
                 self._map = mmap.mmap(stream.fileno(), len(content), access=mmap.ACCESS_WRITE)
                 self._map[_PLACE_AT : _PLACE_AT + _PLACE.size] = _place_of(os.fstat(stream.fileno()))
         except (OSError, WriteFailed) as error:
-            message = f"{error}: {error.advice}"
-            raise UserError(ExitCode.NOT_SAVED, message) from error
+            failed = error if isinstance(error, WriteFailed) else WriteFailed(self._path, error)
+            raise UserError(ExitCode.NOT_SAVED, f"{failed}: {failed.advice}") from error
         self._used = place
         self._free.extend(range(place))  # a session that returns gets a place of its own
         self._names = names

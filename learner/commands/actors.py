@@ -27,7 +27,7 @@ from learner.common.exits import ExitCode, UserError
 from learner.common.platform import same_modules
 from learner.identity.access import own_row
 from learner.observe.address import is_everywhere, reached_here
-from learner.settings.addresses import is_loopback
+from learner.settings.addresses import is_local
 from learner.settings.service import ServiceSettings
 
 END_SECONDS: Final = 30.0
@@ -131,7 +131,7 @@ class OwnIdentity:
         files = service.identity_files
         has_tls, is_given = files.cert is not None, bool(_OF_IDENTITY & {each.partition("=")[0] for each in arguments})
         self._ca = files.ca if has_tls and not is_given else None
-        self._plain = ["--insecure"] if not has_tls and not is_loopback(service.address) else []
+        self._plain = ["--insecure"] if not has_tls and not is_local(service.address) else []
         self._token = secrets.token_urlsafe(_TOKEN_BYTES)
         self._files = ExitStack()
         self.tokens = () if self._ca is None else (own_row(_PRINCIPAL, Role.ACTOR, self._token),)
@@ -261,7 +261,7 @@ class TrainingRequest:
         """
         host, _, port = address.rpartition(":")
         security = "--certs DIR" if self.service.identity_files.cert is not None else "--insecure"
-        if is_loopback(address):
+        if is_local(address):
             return f"to let other machines join, start with --address 0.0.0.0:{port} {security}"
         name = socket.gethostname() if is_everywhere(address) else host
         return f"other machines join with: rollcast act gym {self.flags} --learner {name}:{port} {security}"

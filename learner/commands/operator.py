@@ -16,6 +16,7 @@ from typing import Final, Self
 from urllib.parse import quote, urlsplit
 
 import grpc
+from rollcast.addresses import split_address
 from rollcast.auth import MAX_FILE_BYTES, authorization, proof_of, token_hash
 from rollcast.channels import channel_options
 from rollcast.errors import Draining, WireError, from_rpc_error
@@ -40,7 +41,7 @@ from learner.observe.address import (
     read_addresses,
     read_awaited,
 )
-from learner.settings.addresses import is_loopback, split_address
+from learner.settings.addresses import is_local
 from learner.web.operator_token import TOKEN_FILE, read_token
 
 CALL_SECONDS = 5.0
@@ -414,7 +415,7 @@ def _is_of_another_machine(addresses: BoundAddresses | None) -> bool:
 
 def _is_loopback(address: str) -> bool:
     with contextlib.suppress(ValueError):
-        return is_loopback(address)
+        return is_local(address)
     return False
 
 

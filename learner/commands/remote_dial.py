@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from rollcast.addresses import split_address
 from rollcast.tls import ClientSecurity, IdentityError, read_token
 
 from learner.commands.introduction import APART, INTRODUCTION_BYTES, READY, Introduction, RefusedError, not_seen
@@ -20,7 +21,6 @@ from learner.link.meeting import Meeting, NotPrivateError, check_private
 from learner.link.mesh import Mesh
 from learner.link.stream import StreamConnection
 from learner.observe.address import read_awaited
-from learner.settings.addresses import split_address
 
 _REACH_SECONDS: Final = 1.0
 _ADDRESS_BYTES: Final = 80

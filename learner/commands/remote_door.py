@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 import structlog
+from rollcast.addresses import split_address
 from rollcast.auth import Principal, Role
 from rollcast.errors import WireError
 from rollcast.other_services import OF_TRAINERS
@@ -30,7 +31,6 @@ from learner.link.entrance import Entrance
 from learner.link.meeting import KEY_BYTES
 from learner.link.stream import StreamConnection
 from learner.observe.rates import Throttle
-from learner.settings.addresses import split_address
 
 HANDSHAKE_SECONDS: Final = 10.0
 """Seconds that a connection has for its handshake and its introduction together."""

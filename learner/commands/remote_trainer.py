@@ -12,12 +12,13 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
+from rollcast.addresses import split_address
 from rollcast.parsers import add_old_spelling
 from rollcast.signals import stop_signal_numbers
 
 from learner.commands.introduction import Introduction
 from learner.common.exits import ExitCode, UserError
-from learner.settings.addresses import AUTHORITY, is_loopback, split_address
+from learner.settings.addresses import AUTHORITY, is_local
 
 if TYPE_CHECKING:
     from rollcast.tls import ClientSecurity
@@ -139,7 +140,7 @@ def _security(parsed: argparse.Namespace) -> ClientSecurity:
     folder: Path | None = parsed.certs
     ca = parsed.tls_ca or (None if folder is None else folder / AUTHORITY)
     token = parsed.token_file or (None if folder is None else folder / TOKEN_FILE)
-    if ca is None and not parsed.insecure and not is_loopback(parsed.learner):
+    if ca is None and not parsed.insecure and not is_local(parsed.learner):
         raise UserError(
             ExitCode.USAGE,
             f"the connection to {parsed.learner} is plain text: give --certs DIR or --tls-ca FILE, or --insecure on a network "

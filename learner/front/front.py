@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import structlog
+from rollcast.addresses import split_address
 from rollcast.auth import Role, TokenRow
 from rollcast.history import History
 from rollcast.limits import PROTOCOL_REVISION
@@ -54,7 +55,6 @@ from learner.observe.view import RunState, RunView
 from learner.publish.store import PolicyStore
 from learner.service.run_info import RunInfo
 from learner.service.server import LearnerServer
-from learner.settings.addresses import split_address
 from learner.settings.options import RunOptions
 from learner.web.learner_hooks import RunHooks
 from learner.web.operator_token import TOKEN_FILE, unkept_token

@@ -15,12 +15,13 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from rollcast.addresses import split_address
 from rollcast.auth import Principal, principal_of_uri
 
 from learner.common.exits import ExitCode, UserError
 from learner.common.files import WriteFailed, atomic_file
 from learner.common.platform import make_private
-from learner.settings.addresses import AUTHORITY, SERVER_CERT, SERVER_KEY, split_address
+from learner.settings.addresses import AUTHORITY, SERVER_CERT, SERVER_KEY
 
 AUTHORITY_KEY: Final = Path("authority") / "ca.key"
 """The authority's private key, in a folder of its own: serving does not need it."""

@@ -65,7 +65,7 @@ from learner.observe.meters import BehaviorCounts, Buckets, CheckpointCounts, Ru
 from learner.observe.summary import BehaviorSummary
 from learner.observe.view import (
     Bottleneck,
-    GpuMemory,
+    GpuUse,
     LessonView,
     LockstepView,
     QuarantineView,
@@ -106,7 +106,7 @@ _PARTS: Final = (
         Footprint,
         GameRecord,
         GameView,
-        GpuMemory,
+        GpuUse,
         LessonView,
         LockstepView,
         Match,

@@ -16,8 +16,9 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
+from rollcast.addresses import split_address
+
 from learner.link.entrance import Entrance
-from learner.settings.addresses import split_address
 
 KEY_BYTES: Final = 32
 _NONCE_BYTES: Final = 32

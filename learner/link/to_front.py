@@ -18,7 +18,7 @@ from learner.link.policies import StoredPolicy
 from learner.link.turns import Turn
 from learner.observe.behavior_state import TrainerStats
 from learner.observe.meters import RunCounts
-from learner.observe.view import GpuMemory, LessonView, LockstepView
+from learner.observe.view import GpuUse, LessonView, LockstepView
 
 NOT_TRAINING: Final = "not_training"
 """Drop reason for steps of a behavior without a trainer, or whose trainer does not learn (any more)."""
@@ -200,7 +200,7 @@ class Stats:
     obstacle: str = ""
     busy_seconds: float = 0.0
     is_paused: bool = False
-    gpu: GpuMemory | None = None
+    gpu: GpuUse | None = None
 
 
 ToFront = (

@@ -41,7 +41,7 @@ class Bottleneck:
 MAX_TROUBLES: Final = 20
 
 
-class GpuMemory(NamedTuple):
+class GpuUse(NamedTuple):
     """Memory of the training device in bytes, of tensors, of torch, and all of it; and how busy it is.
 
     ``busy`` is the share of the last moments in which it computed, as NVML reports it; None without NVML.
@@ -117,7 +117,8 @@ class QuarantineView:
     fault: str
 
 
-class AwayView(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class AwayView:
     """An actor whose lease has run out: its name for itself, untrusted, its place, and the seconds since it was heard."""
 
     name: str

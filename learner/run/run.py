@@ -31,7 +31,7 @@ from learner.publish.publisher import PolicyPublisher
 from learner.run.context import RunContext
 from learner.run.faults import exit_code_of
 from learner.run.lockstep.barrier import Lockstep
-from learner.run.setup import gpu_memory
+from learner.run.setup import gpu_use
 from learner.run.statistics import Statistics
 from learner.trainers import registry
 from learner.trainers.base import ModelSaver, Trainer, TrainerContext
@@ -244,7 +244,7 @@ class Run:
 
     def _sources(self) -> Sources:
         context, trains = self.context, self._trains
-        found = Sources(context.meters, lessons=context.lessons.view, gpu=gpu_memory(context.device))
+        found = Sources(context.meters, lessons=context.lessons.view, gpu=gpu_use(context.device))
         if not isinstance(trains, Training):
             return found
         lockstep = found.lockstep if trains.lockstep is None else trains.lockstep.view

@@ -16,7 +16,7 @@ from learner.checkpoints.runfolder import RunFolder
 from learner.common.exits import ExitCode, UserError
 from learner.common.platform import processors
 from learner.common.saved_values import count
-from learner.observe.view import GpuMemory
+from learner.observe.view import GpuUse
 from learner.settings.load import LoadedRun, effective_document
 from learner.settings.options import RunOptions
 from learner.trainers.parts import RunPart, Trainers
@@ -97,16 +97,16 @@ class Configuration(RunPart):
             log.error("configuration_not_kept", error=error.message)
 
 
-def gpu_memory(device: torch.device) -> Callable[[], GpuMemory] | None:
+def gpu_use(device: torch.device) -> Callable[[], GpuUse] | None:
     """Returns a function that reads the memory and the use of the training device; None if it is not a GPU."""
     if device.type != "cuda":
         return None
     total = torch.cuda.get_device_properties(device).total_memory
     has_nvml = importlib.util.find_spec("pynvml") is not None  # of the package nvidia-ml-py
 
-    def read() -> GpuMemory:
+    def read() -> GpuUse:
         busy = _gpu_busy(device) if has_nvml else None
-        return GpuMemory(torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device), total, busy)
+        return GpuUse(torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device), total, busy)
 
     return read
 

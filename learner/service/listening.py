@@ -9,11 +9,11 @@ from typing import Final
 
 import grpc
 import structlog
+from rollcast.addresses import split_address
 from rollcast.server_tls import ServerSecurity
 
 from learner.common.exits import ExitCode, UserError
 from learner.common.platform import reuse_address
-from learner.settings.addresses import split_address
 
 log = structlog.get_logger(__name__)
 

@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
+
+from rollcast.addresses import is_loopback, split_address
 
 SERVER_CERT: Final = "server.pem"
 SERVER_KEY: Final = "server.key"
 AUTHORITY: Final = "ca.pem"
 TOKENS: Final = "tokens"
 """Names of the files in a folder of `rollcast certs init`."""
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """Splits ``host:port`` (``[::1]:50051`` for IPv6) into its parts; port 0 means any free port.
-
-    Raises:
-        ValueError: The text is not such an address.
-    """
-    if "://" in address:
-        raise ValueError("must be host:port alone, without the scheme of a URL")
-    host, separator, port = address.rpartition(":")
-    bracketed = host.startswith("[") and host.endswith("]")
-    if not separator or not host or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
-        raise ValueError("must be host:port with a port from 0 to 65535")
-    if ":" in host and not bracketed:
-        raise ValueError("must have its IPv6 address in brackets, as in [::1]:50051")
-    if not _can_be_looked_up(host):
-        raise ValueError("must have an IP address or a host name, whose parts have 1 to 63 characters")
-    return host.strip("[]"), int(port)
 
 
 _HOST_NAME: Final = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?")
@@ -49,24 +31,9 @@ def host_names(text: str | None) -> tuple[str, ...]:
     return names
 
 
-def _can_be_looked_up(host: str) -> bool:
-    """Returns whether the system can look a host up without an unexpected exception."""
-    try:
-        host.encode("idna")
-    except UnicodeError:
-        return False
-    return host.isprintable() and " " not in host
-
-
-def is_loopback(address: str) -> bool:
+def is_local(address: str) -> bool:
     """Returns whether only this machine can reach an address ``host:port``."""
-    host, _ = split_address(address)
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False  # another host name: it may resolve to anything
+    return is_loopback(split_address(address)[0])
 
 
 @dataclass(frozen=True, slots=True)

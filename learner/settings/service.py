@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Final, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
+from rollcast.addresses import split_address
 from rollcast.limits import MAX_CHUNK_BYTES, MAX_STREAMS, TARGET_CHUNK_BYTES
 
-from learner.settings.addresses import IdentityFiles, host_names, is_loopback, split_address
+from learner.settings.addresses import IdentityFiles, host_names, is_local
 from learner.settings.base import (
     PositiveBytes,
     PositiveReal,
@@ -281,7 +282,7 @@ class ServiceSettings(SettingsModel):
             raise invalid_as_told(f"{given} needs {missing}: give both, or neither")
         if files.client_ca is not None and files.cert is None:
             raise invalid_as_told("tls_client_ca needs a certificate of the learner: give tls_cert and tls_key")
-        if not is_loopback(self.control_address) and (files.cert is None or files.tokens is None):
+        if not is_local(self.control_address) and (files.cert is None or files.tokens is None):
             raise invalid_as_told(
                 f"control_address {self.control_address} must be a loopback address such as 127.0.0.1:0, because anyone who "
                 "reaches it can stop the run; another address needs tls_cert and token_file"
@@ -295,7 +296,7 @@ class ServiceSettings(SettingsModel):
         if self.trainer_address is not None:
             served["trainer_address"] = self.trainer_address
         for name, address in served.items():
-            if self.insecure or is_loopback(address):
+            if self.insecure or is_local(address):
                 continue
             if files.cert is None:
                 raise invalid_as_told(

@@ -9,7 +9,7 @@ from typing import Final
 
 from learner.link.to_front import Stats
 from learner.observe.meters import RunMeters
-from learner.observe.view import GpuMemory, LessonView, LockstepView
+from learner.observe.view import GpuUse, LessonView, LockstepView
 from learner.trainers.parts import Trainers
 
 REPORT_SECONDS: Final = 0.05
@@ -36,7 +36,7 @@ class Sources:
     lessons: Callable[[], tuple[LessonView, ...]] = tuple
     lockstep: Callable[[], LockstepView | None] = lambda: None
     obstacle: Callable[[], str] = str
-    gpu: Callable[[], GpuMemory] | None = None
+    gpu: Callable[[], GpuUse] | None = None
 
 
 class Reporting:
@@ -61,7 +61,7 @@ class Reporting:
         self._sources = sources
         self._clock = clock
         self._sent_at = self._gpu_at = -float("inf")
-        self._gpu: GpuMemory | None = None
+        self._gpu: GpuUse | None = None
         self._newest = Stats(clock())
 
     @property

@@ -143,7 +143,7 @@ def status_document(status: StatusView) -> dict[str, Any]:
         "actors": [_actor(view) for view in status.actors],
         "quarantined": [asdict(view) for view in run.quarantined[-MAX_NAMED:]],
         "actors_away": len(run.away),
-        "away": [each._asdict() for each in run.away[:MAX_NAMED]],
+        "away": [asdict(each) for each in run.away[:MAX_NAMED]],
         "actor_command": run.actor_command,
     }
 

@@ -10,11 +10,12 @@ from typing import Final
 
 import structlog
 from aiohttp import web
+from rollcast.addresses import split_address
 
 from learner.common.exits import ExitCode, UserError
 from learner.common.platform import reuse_address
 from learner.identity.setup import Identity
-from learner.settings.addresses import is_loopback, split_address
+from learner.settings.addresses import is_local
 from learner.web.connections import Connection, Connections
 from learner.web.guard import MAX_BODY_BYTES, make_guard, without_expectations
 from learner.web.hooks import WebHooks
@@ -85,7 +86,7 @@ class WebServer:
         access, security = self._identity.access, self._identity.security
         context = None if security is None else security.http_context(require_certificate=not access.has_tokens)
         self._connections = connections = Connections(self._max_connections, context)
-        guard = make_guard(is_loopback=is_loopback(self.address), names=self._hosts)
+        guard = make_guard(is_loopback=is_local(self.address), names=self._hosts)
         app = web.Application(middlewares=[connections.middleware, guard], client_max_size=MAX_BODY_BYTES)
         readers = access if access.identifies_actors else None
         self._routes = Routes(self._hooks, self._token, load_page(), readers, self._identity.audit)

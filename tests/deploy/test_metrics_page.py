@@ -14,7 +14,7 @@ from learner.observe.behavior_state import FIELDS, BehaviorState
 from learner.observe.meters import RunMeters
 from learner.observe.metrics.learner import LearnerMetrics
 from learner.observe.metrics.state import Disk, MetricsSnapshot, Spread
-from learner.observe.view import GpuMemory, LessonView, LockstepView, RunState, RunView
+from learner.observe.view import GpuUse, LessonView, LockstepView, RunState, RunView
 from tests.architecture.tree import ROOT
 
 PAGE = ROOT / "deploy" / "METRICS.md"
@@ -82,7 +82,7 @@ def learner_text() -> bytes:
             run,
             step_shares=Spread(0, 1, 2),
             policy_lags=Spread(0, 1, 2),
-            gpu=GpuMemory(1, 2, 3, 0.5),
+            gpu=GpuUse(1, 2, 3, 0.5),
             disk=Disk(1, 2),
             counts=meters.counts(),
         )

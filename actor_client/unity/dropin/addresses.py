@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
+from rollcast.addresses import is_loopback, split_address
+
 from actor_client.platform import reuse_address
-from actor_client.settings.addresses import is_loopback, split_address
 from actor_client.unity.dropin.exits import DropInError, ExitCode
 
 USUAL_ADDRESS: Final = "127.0.0.1:50051"
@@ -47,7 +48,7 @@ def reserved_address(address: str, *, may_move: bool) -> Iterator[LearnerAddress
     Raises:
         DropInError: The port is taken (PORT_IN_USE).
     """
-    host, wanted = split_address(address, may_be_zero=True)
+    host, wanted = split_address(address)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     claim = None if wanted == 0 else _claim(family, host, wanted)
     if claim is None and wanted and not may_move:

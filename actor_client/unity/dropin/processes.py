@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Final
 
+from rollcast.addresses import split_address
 from rollcast.signals import stop_signal_numbers
 
 from actor_client.platform import (
@@ -24,7 +25,6 @@ from actor_client.platform import (
     start_process,
     was_asked_to_end,
 )
-from actor_client.settings.addresses import split_address
 from actor_client.unity.dropin.exits import STOPPED_EARLY, DropInError, ExitCode, of_gateway
 
 _LOOK_SECONDS: Final = 0.05

@@ -21,7 +21,7 @@ from learner.observe.metrics.values import (
     PREFIX,
     TRAINER_PREFIX,
 )
-from learner.observe.view import GpuMemory, LockstepView, RunState, RunView
+from learner.observe.view import GpuUse, LockstepView, RunState, RunView
 
 
 class Spread(NamedTuple):
@@ -69,7 +69,7 @@ class MetricsSnapshot:
     checkpoint_interval_seconds: float = 0.0
     step_shares: Spread | None = None
     policy_lags: Spread | None = None
-    gpu: GpuMemory | None = None
+    gpu: GpuUse | None = None
     counts: RunCounts = field(default_factory=RunCounts)
     stats_age_seconds: float = 0.0
 

@@ -21,6 +21,7 @@ from learner.checkpoints.runfolder import RunFolder, check_run_folder, open_run_
 from learner.commands.list_runs import list_runs
 from learner.common.exits import ExitCode, UserError
 from learner.common.files import WriteFailed
+from learner.common.platform import open_descriptor
 
 HOLDER = """
 import signal, sys
@@ -263,7 +264,7 @@ def test_a_look_at_the_lock_refuses_no_start(tmp_path: Path, monkeypatch: pytest
 
 def test_a_read_only_file_system_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder that cannot be written says why: rights, or a file system that nobody can write to."""
-    monkeypatch.setattr(runfolder.os, "access", lambda *_: False)
+    monkeypatch.setattr(os, "access", lambda *_: False)
     monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_flag=os.ST_RDONLY))
     with pytest.raises(UserError, match="Read-only file system"):
         check_run_folder(tmp_path, "run")
@@ -293,12 +294,11 @@ def test_only_a_full_disk_needs_room(tmp_path: Path, code: int, advised: bool, m
 
 def test_a_run_on_a_read_only_file_system_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a lock cannot be opened for writing, as in a read-only mount of a container, it still tells who has the folder."""
-    opens = lock.open_descriptor
 
     def opened(path: Path, flags: int) -> tuple[int, str]:
         if flags & os.O_RDWR:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
-        return opens(path, flags)
+        return open_descriptor(path, flags)
 
     with open_run_folder(tmp_path, "run") as folder:
         monkeypatch.setattr(lock, "open_descriptor", opened)

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from rollcast.errors import Draining
 
-from learner.checkpoints.runfolder import open_run_folder
 from learner.cli import build_parser, main
 from learner.common.exits import ExitCode, UserError
 from tests.learner.commands.run_folders import trained_run
@@ -52,14 +51,12 @@ def test_an_unusable_file_of_a_flag_has_one_code(
 
 @pytest.mark.parametrize(
     "words",
-    ["compare ended --svg FILE/x.svg", "certs init FILE/x", "backup run FILE/x"],
+    ["compare ended --svg FILE/x.svg", "certs init FILE/x", "backup ended FILE/x"],
 )
 def test_an_output_that_cannot_be_written_has_one_code(
     words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What cannot be written ends a command with 43."""
-    with open_run_folder(tmp_path / "results", "run") as folder:
-        folder.next_generation()
     trained_run(tmp_path / "results", "ended", {"Walker": [1.0, 2.0]})
     (tmp_path / "FILE").write_text("a file in the place of a folder")
     monkeypatch.chdir(tmp_path)

@@ -268,7 +268,11 @@ async def test_only_the_learner_of_the_port_proves_itself(tmp_path: Path) -> Non
 def hold() -> Iterator[Callable[[Path], None]]:
     """Takes folders as their learners do, until the end of the test."""
     with contextlib.ExitStack() as held:
-        yield lambda folder: held.callback(FolderLock(folder).release)
+
+        def take(folder: Path) -> None:
+            held.callback(FolderLock(folder).release)
+
+        yield take
 
 
 @pytest.fixture

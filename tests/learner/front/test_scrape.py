@@ -7,7 +7,7 @@ from rollcast.v1 import session_pb2
 from learner.front.scrape import Scrape
 from learner.link.to_front import Stats
 from learner.observe.metrics.state import MetricsSnapshot
-from learner.observe.view import Bottleneck, GpuMemory, RunState
+from learner.observe.view import Bottleneck, GpuUse, RunState
 from tests.learner.service.harness import Actor, Learner, running
 from tests.learner.service.samples import NAME, make_chunk, make_policy
 
@@ -37,7 +37,7 @@ async def test_queue_credit_and_policy_are_those_of_the_moment() -> None:
         learner.publish(make_policy(3))
         await actor.renew(policies=[session_pb2.PolicyReport(behavior_index=0, generation=1, version=1)])
         await silent.renew(policies=[session_pb2.PolicyReport(behavior_index=0, generation=1, version=2)])
-        learner.run_status.take_stats(Stats(learner.run_status.stats.made_at, gpu=GpuMemory(1, 2, 3)))
+        learner.run_status.take_stats(Stats(learner.run_status.stats.made_at, gpu=GpuUse(1, 2, 3)))
         now = snapshot(learner, Bottleneck("actors", "", learner_busy=0.25, actor_busy=0.75))
         behavior = now.run.behaviors[0]
         assert (behavior.name, behavior.queued_steps, behavior.numbers["unsettled_steps"]) == (NAME, 5, 12)
@@ -50,6 +50,6 @@ async def test_queue_credit_and_policy_are_those_of_the_moment() -> None:
         assert now.policy_lags == (2.0, 2.0, 2.0)  # the other one declared nothing, and is not believed
         bottleneck = now.run.bottleneck
         assert (bottleneck.name, bottleneck.learner_busy, bottleneck.actor_busy) == ("actors", 0.25, 0.75)
-        assert now.gpu == GpuMemory(1, 2, 3)
+        assert now.gpu == GpuUse(1, 2, 3)
         assert now.disk is not None
         assert 0 < now.disk.free < now.disk.total

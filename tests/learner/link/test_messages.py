@@ -53,7 +53,7 @@ from learner.observe.behavior_state import BehaviorState, Field, GameView, Metri
 from learner.observe.meters import RunMeters
 from learner.observe.milestones import Milestones
 from learner.observe.summary import BehaviorSummary
-from learner.observe.view import GpuMemory, LessonView, LockstepView, QuarantineView, RunState, RunView
+from learner.observe.view import GpuUse, LessonView, LockstepView, QuarantineView, RunState, RunView
 from learner.settings.load import LoadedRun
 from learner.settings.options import RunOptions
 from tests.coded_link import coded
@@ -86,7 +86,7 @@ def stats() -> Stats:
         (LessonView("mass", 1, 2, "heavy"),),
         LockstepView(2, round=7),
         last_error="the disk is full",
-        gpu=GpuMemory(1, 2, 3, 0.5),
+        gpu=GpuUse(1, 2, 3, 0.5),
     )
 
 

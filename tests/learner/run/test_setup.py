@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from learner.common.exits import ExitCode, UserError
-from learner.run.setup import WORKSPACE_VARIABLE, choose_device, choose_seed, gpu_memory, make_deterministic
+from learner.run.setup import WORKSPACE_VARIABLE, choose_device, choose_seed, gpu_use, make_deterministic
 from learner.settings.options import RunOptions
 from tests.learner.process import process_as_before
 
@@ -114,7 +114,7 @@ def test_how_busy_the_gpu_is(monkeypatch: pytest.MonkeyPatch, is_there: bool) ->
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 2)
     monkeypatch.setattr(torch.cuda, "utilization", lambda _: 37)
     monkeypatch.setattr("learner.run.setup.importlib.util.find_spec", lambda _: object() if is_there else None)
-    read = gpu_memory(device)
+    read = gpu_use(device)
     assert read is not None
     assert read() == (1, 2, 3, 0.37 if is_there else None)
 
@@ -123,4 +123,4 @@ def test_how_busy_the_gpu_is(monkeypatch: pytest.MonkeyPatch, is_there: bool) ->
 
     monkeypatch.setattr(torch.cuda, "utilization", fail)
     assert read() == (1, 2, 3, None)
-    assert gpu_memory(torch.device("cpu")) is None
+    assert gpu_use(torch.device("cpu")) is None

@@ -73,8 +73,10 @@ class Hooks:
         return self.view
 
     def pause(self) -> None:
-        """Records the call."""
+        """Records the call, and fails if the test says so."""
         self.calls.append("pause")
+        if self.error is not None:
+            raise self.error
 
     def resume(self) -> None:
         """Records the call."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from learner.link.to_front import Settled, Stats, ToFront
 from learner.observe.meters import RunMeters
-from learner.observe.view import GpuMemory
+from learner.observe.view import GpuUse
 from learner.trainers.loop import TrainerLoop
 from learner.trainers.registry import build
 from learner.trainers.reporting import GPU_SECONDS, REPORT_SECONDS, Reporting, Sources
@@ -111,10 +111,10 @@ def test_the_last_report_comes_before_the_end() -> None:
 
 def test_the_memory_of_a_gpu_is_looked_at_now_and_then() -> None:
     """The memory of a GPU is read only at intervals."""
-    looks: list[GpuMemory] = []
+    looks: list[GpuUse] = []
 
-    def look() -> GpuMemory:
-        looks.append(GpuMemory(len(looks) + 1, 9, 10))
+    def look() -> GpuUse:
+        looks.append(GpuUse(len(looks) + 1, 9, 10))
         return looks[-1]
 
     told = Told(gpu=look, obstacle=lambda: "all play", at_target=lambda: {"Continuous"})

@@ -4,6 +4,9 @@ Start a run first, with evaluations and three actors, and take the picture near 
 
     rollcast serve cartpole.yaml --set rollcast.evaluation.interval_steps=8000 --set rollcast.target_return=498
     rollcast act gym --env CartPole-v1 --num-envs 4 --name worker-1
+
+Text is drawn with the fonts of the machine: the picture has those of Debian's package fonts-dejavu, which `.ci/install browser`
+installs with Chromium.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rollcast.console import COMMANDS, add_completion, print_versions, report_old_package
-from rollcast.parsers import StrictParser
+from rollcast.parsers import StrictParser, add_wrappers
 from rollcast.text import MAX_ERROR_CHARS, printable
 
 from actor_client.boards import cli as boards_cli
@@ -193,30 +193,10 @@ def _add_gym(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--describe", action="store_true", help=argparse.SUPPRESS)  # for `train`
     parser.add_argument("--seed", metavar="N", help="seed of the environments; only with --policy (default: 0)")
-    _add_wrappers(parser)
+    add_wrappers(parser)
     add_recording(parser)
     add_common(parser)
     parser.set_defaults(run=_gym)
-
-
-def _add_wrappers(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--wrap",
-        metavar="MODULE:CALLABLE",
-        action="append",
-        help="callable that takes an environment and returns the wrapped one; if repeated, the first is the innermost",
-    )
-    parser.add_argument("--frame-stack", metavar="N", help="stack the newest N observations into one (default: 1)")
-    parser.add_argument("--frame-skip", metavar="N", help="repeat each action N times (default: 1)")
-    parser.add_argument(
-        "--max-episode-steps",
-        metavar="N",
-        help="truncate episodes after N steps (default: the environment's own limit)",
-    )
-    parser.add_argument("--video", metavar="DIR", help="write episodes of the first environment to this folder as .mp4")
-    parser.add_argument(
-        "--video-every", metavar="N", help="write every Nth episode, starting with the first (default: 100)"
-    )
 
 
 def _seconds(text: str) -> float:

@@ -80,7 +80,7 @@ class BoardLoop:
         try:
             while not self._link.stopping:
                 self._heartbeat.beat()
-                self._follow()
+                self._loop.follow()
                 self._loop.act()
                 if self._table.is_ready:
                     self._advance()
@@ -93,14 +93,6 @@ class BoardLoop:
 
     def _behavior_id(self, team: int) -> str:
         return f"{self._spec.name}?team={team}"
-
-    def _follow(self) -> None:
-        """Applies the learner's requests between two plies."""
-        assignment = self._link.assignment
-        if assignment is not None and assignment is not self._loop.assignment:
-            self._table.assign(assignment)
-            self._loop.assign(assignment)
-        self._loop.follow()
 
     def _advance(self) -> None:
         """Plays one ply of all games, records what was done before it, and reports the agents."""

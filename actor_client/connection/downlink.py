@@ -110,7 +110,7 @@ class Downlink:
         self._state.subscribed = True
         try:
             with wire_errors("Subscribe", FIRST_ANSWER_SECONDS):
-                async for message in call:
+                while isinstance(message := await self._next(call, assembler), policy_pb2.SubscribeResponse):
                     kind = message.WhichOneof("message")
                     if kind == "header":
                         index = message.header.behavior_index
@@ -130,6 +130,26 @@ class Downlink:
         finally:
             self._state.subscribed = False
             call.cancel()
+
+    async def _next(
+        self,
+        call: "grpc.aio.UnaryStreamCall[policy_pb2.SubscribeRequest, policy_pb2.SubscribeResponse]",
+        assembler: PolicyAssembler,
+    ) -> object:
+        """Returns the next message, or gRPC's end of the stream. Between policies it may take any time; within one, a silence is a fault.
+
+        Raises:
+            PolicyCorrupt: The policy stopped halfway, although the connection stands.
+        """
+        begun = assembler.description
+        try:
+            async with asyncio.timeout(None if begun is None else FETCH_SECONDS):
+                return await call.read()
+        except TimeoutError:
+            version = "?" if begun is None else begun.version
+            raise PolicyCorrupt(
+                f"version {version}: its next bytes did not come within {FETCH_SECONDS:.3g} s"
+            ) from None
 
     def _held(self) -> list[policy_pb2.HeldPolicy]:
         """Returns the policies that need not be sent again."""

@@ -13,6 +13,7 @@ from rollcast.demonstrations.units import ActionUnits
 from rollcast.descriptions import ACTION_MASKS, OBSERVATIONS_PROPERTY, RECURRENT_IN, RECURRENT_OUT
 from rollcast.enums import ObservationKind
 from rollcast.extras import install
+from rollcast.files import read_regular
 from rollcast.limits import MAX_POLICY_BYTES
 from rollcast.specs import BehaviorSpec, ObservationSpec
 
@@ -165,9 +166,7 @@ class ModelPolicy:
                 f"--policy FILE.onnx needs the module {error.name!r}; {install('actor,gym')}",
             ) from None
         try:
-            if self._path.stat().st_size > MAX_POLICY_BYTES:
-                raise self._failed(f"the file has more than {MAX_POLICY_BYTES} bytes")
-            return open_session(self._path.read_bytes())
+            return open_session(read_regular(self._path, MAX_POLICY_BYTES))
         except OSError as error:
             raise self._failed(f"the file cannot be opened: {error.strerror or error}") from None
         except ActorError:

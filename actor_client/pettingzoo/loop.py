@@ -100,22 +100,13 @@ class EnvironmentLoop:
         try:
             while not self._link.stopping:
                 self._heartbeat.beat()
-                self._follow()
+                self._loop.follow()
                 self._loop.act()
                 if not self._advance():
                     self._rest()
                 self._poll()
         finally:
             self._loop.end()
-
-    def _follow(self) -> None:
-        """Applies the learner's requests between two steps."""
-        assignment = self._link.assignment
-        if assignment is not None and assignment is not self._loop.assignment:
-            for environment in self._environments:
-                environment.assign(assignment)
-            self._loop.assign(assignment)
-        self._loop.follow()
 
     def _advance(self) -> bool:
         """Steps the environments that can continue; returns whether there were any."""

@@ -158,7 +158,7 @@ class Gateway:
             self._loop.record()
             for post in self._mailbox.take():
                 self._take(post)
-        self._follow()
+        self._loop.follow()
         self._loop.act()
 
     def _rest(self) -> None:
@@ -266,15 +266,6 @@ class Gateway:
             for faulty in (decisions.faulty, terminals.faulty):
                 if faulty is not None:
                     self.counts.faulty_agents += int(faulty.sum())
-
-    def _follow(self) -> None:
-        """Applies the learner's requests between two steps."""
-        assignment = self._link.assignment
-        if assignment is not None and assignment is not self._loop.assignment:
-            for player in self._players:
-                player.assign(assignment)
-            self._loop.assign(assignment)
-        self._loop.follow()
 
 
 def _request(exchange: Exchange, player: Player, part: Part) -> AgentRequest:

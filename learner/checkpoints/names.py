@@ -6,8 +6,9 @@ import hashlib
 from pathlib import Path
 from typing import Final
 
+from rollcast.files import read_regular
+
 from learner.checkpoints.lock import LOCK_NAME
-from learner.common.files import read_regular
 from learner.observe.summary import PROGRESS_FILE, SUMMARY_FILE, read_small_json
 from learner.settings.names import name_problem
 

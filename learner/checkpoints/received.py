@@ -33,9 +33,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import structlog
+from rollcast.files import read_regular
 
 from learner.common.exits import ExitCode, UserError
-from learner.common.files import WriteFailed, open_regular, read_regular, write_file
+from learner.common.files import WriteFailed, open_regular, write_file
 from learner.common.platform import boot_id
 
 RECEIVED: Final = "received_steps"

@@ -28,6 +28,7 @@ from types import TracebackType
 from typing import Literal, NamedTuple, Self
 
 import structlog
+from rollcast.files import read_regular
 
 from learner.checkpoints.foreign import foreign_run
 from learner.checkpoints.lock import FolderLock
@@ -44,7 +45,7 @@ from learner.checkpoints.names import (
 )
 from learner.checkpoints.received import RECEIVED
 from learner.common.exits import ExitCode, UserError
-from learner.common.files import WriteFailed, read_regular, remove_leftovers, sync_folder, write_file
+from learner.common.files import WriteFailed, remove_leftovers, sync_folder, write_file
 from learner.common.platform import is_read_only
 from learner.settings.base import Value
 from learner.settings.load import to_yaml

@@ -10,12 +10,13 @@ from typing import Final
 import structlog
 from google.protobuf.message import DecodeError
 from rollcast.errors import PolicyCorrupt
+from rollcast.files import read_regular
 from rollcast.limits import MAX_POLICY_BYTES, SHA256_BYTES
 from rollcast.policies import PolicyDescription, describe_payload
 from rollcast.v1 import policy_pb2
 
 from learner.checkpoints.names import safe_name
-from learner.common.files import WriteFailed, read_regular, write_file
+from learner.common.files import WriteFailed, write_file
 from learner.link.policies import PolicyKey, StoredPolicy
 
 log = structlog.get_logger(__name__)

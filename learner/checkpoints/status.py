@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, Self
 
 import structlog
+from rollcast.files import read_regular
 
-from learner.common.files import read_regular, write_file
+from learner.common.files import write_file
 
 STATS_FORMAT_VERSION = "0.3.0"
 _METADATA = "metadata"

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import structlog
+from rollcast.files import read_regular
 
 from learner.checkpoints.choice import (
     BEHAVIOR_KIND,
@@ -34,7 +35,7 @@ from learner.checkpoints.names import NEWEST, PREVIOUS_RUN_STATE, RUN_STATE, ini
 from learner.checkpoints.runfolder import RunFolder
 from learner.checkpoints.status import BestEntry, CheckpointEntry, TrainingStatus
 from learner.common.exits import ExitCode, UserError
-from learner.common.files import read_regular, write_file
+from learner.common.files import write_file
 from learner.common.plugins import in_one_line
 from learner.common.saved_values import count, reason, shown
 

@@ -110,7 +110,7 @@ def _environment_flags(parsed: argparse.Namespace) -> Iterator[str]:
     for name in _ENVIRONMENT:
         if (value := getattr(parsed, name)) is not None:
             yield f"--{name.replace('_', '-')}={value}"
-    for name in parsed.wrap:
+    for name in parsed.wrap or ():
         yield f"--wrap={name}"
     if parsed.vector:
         yield "--vector"

@@ -6,6 +6,8 @@ import argparse
 from collections.abc import Callable
 from typing import Final
 
+from rollcast.parsers import add_wrappers
+
 from learner.commands.run_flags import count_of
 from learner.commands.serve_flags import add_run_settings, add_stopped_code
 from learner.common.exits import ExitCode
@@ -49,25 +51,11 @@ def add_train(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace
     )  # fmt: skip
     collects.add_argument("--env-kwargs", metavar="JSON", help="arguments of the environment, as a JSON object")
     collects.add_argument("--vector", action="store_true", help="use the environment's own vector entry point")
-    collects.add_argument(
-        "--wrap", metavar="MODULE:CALLABLE", action="append", default=[],
-        help="callable that takes an environment and returns the wrapped one; if repeated, the first is the innermost",
-    )  # fmt: skip
-    collects.add_argument("--frame-stack", metavar="N", help="stack the newest N observations into one (default: 1)")
-    collects.add_argument("--frame-skip", metavar="N", help="repeat each action N times (default: 1)")
-    collects.add_argument(
-        "--max-episode-steps",
-        metavar="N",
-        help="truncate episodes after N steps (default: the environment's own limit)",
-    )
+    add_wrappers(collects)
     collects.add_argument(
         "--step-timeout", metavar="S", help="end an actor if a call of an environment takes longer than S seconds"
     )
     collects.add_argument("--max-env-failures", metavar="N", help="end an actor after N failures in a row (default: 3)")
-    collects.add_argument("--video", metavar="DIR", help="film the first environment of each actor into DIR, as .mp4")
-    collects.add_argument(
-        "--video-every", metavar="N", help="write every Nth episode, starting with the first (default: 100)"
-    )
     collects.add_argument("--behavior", metavar="NAME", help="behavior to train (default: the only one of the run)")
     collects.add_argument(
         "--actor-certs",

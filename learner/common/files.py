@@ -105,19 +105,6 @@ def open_regular(path: Path, flags: int = os.O_RDONLY, buffering: int = -1, *, f
     return cast("BinaryIO", os.fdopen(descriptor, mode, buffering))
 
 
-def read_regular(path: Path, max_bytes: int) -> bytes:
-    """Returns the content of a file.
-
-    Raises:
-        OSError: The file cannot be read, is not a regular file, or is larger than `max_bytes`.
-    """
-    with open_regular(path) as stream:
-        size_bytes = os.fstat(stream.fileno()).st_size
-        if size_bytes > max_bytes:
-            raise OSError(errno.EFBIG, f"it has {size_bytes} bytes; the limit is {max_bytes}", str(path))
-        return stream.read(size_bytes)
-
-
 def sync_folder(folder: Path) -> None:
     """Flushes the names in a folder to disk, if its file system can.
 

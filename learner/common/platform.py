@@ -195,7 +195,8 @@ def open_descriptor(path: Path, flags: int, *, follow_links: bool = True) -> tup
 
 def is_read_only(path: Path) -> bool:
     """Returns whether a file system is read-only; False where this is not known (Windows)."""
-    return hasattr(os, "statvfs") and bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+    statvfs = getattr(os, "statvfs", None)
+    return statvfs is not None and bool(statvfs(path).f_flag & getattr(os, "ST_RDONLY", 1))
 
 
 def make_private(descriptor: int) -> None:

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from learner.common.files import open_regular, read_regular
+from rollcast.files import read_regular
+
+from learner.common.files import open_regular
 from learner.observe.jsonfile import write_json
 
 ADDRESS_FILE = "address.json"

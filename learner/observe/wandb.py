@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 from rollcast.extras import install
+from rollcast.files import read_regular
 from rollcast.text import printable
 
 from learner.common.exits import ExitCode, UserError
-from learner.common.files import WriteFailed, read_regular, write_file
+from learner.common.files import WriteFailed, write_file
 from learner.observe.stats import HIDDEN_KEYS, Aggregation, StatSummary
 
 HISTOGRAM_BINS = 30

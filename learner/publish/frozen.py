@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 from rollcast.descriptions import ACTION_MASKS, OBSERVATIONS_PROPERTY, RECURRENT_IN, RECURRENT_OUT
 from rollcast.enums import Distribution, ObservationKind, Squash
+from rollcast.files import read_regular
 from rollcast.limits import MAX_POLICY_BYTES
 from rollcast.onnx_files import BadModel, check_self_contained
 from rollcast.policies import PolicyDescription, describe_payload
 from rollcast.specs import BehaviorSpec, ObservationSpec
 from rollcast.transforms import CLIP, ActionTransform
 
-from learner.common.files import read_regular
 from learner.link.policies import StoredPolicy
 from learner.settings.network import MAX_WIDTH
 

@@ -14,8 +14,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
+from rollcast.files import read_regular
+
 from learner.common.exits import ExitCode, UserError
-from learner.common.files import open_regular, read_regular, sync_folder
+from learner.common.files import open_regular, sync_folder
 from learner.common.saved_values import count, number, reason, shown, text
 from learner.self_play.strength import Results
 from learner.tournament.players import Player

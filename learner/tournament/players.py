@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Final
 
 import structlog
+from rollcast.files import read_regular
 from rollcast.limits import MAX_POLICY_BYTES, SCRIPT_PATTERN
 
 from learner.checkpoints.names import safe_name
 from learner.common.exits import ExitCode, UserError
-from learner.common.files import read_regular
 
 log = structlog.get_logger(__name__)
 

@@ -9,6 +9,8 @@ import secrets
 from pathlib import Path
 from typing import Final
 
+from rollcast.files import read_regular
+
 from learner.common.exits import ExitCode, UserError
 from learner.common.files import atomic_file, open_regular
 from learner.common.platform import is_private, make_private
@@ -47,8 +49,7 @@ def token_from_file(path: Path) -> OperatorToken:
         UserError: The file cannot be read, or holds no token.
     """
     try:
-        with path.open("rb") as stream:
-            content = stream.read(MAX_FILE_BYTES + 1)
+        content = read_regular(path, MAX_FILE_BYTES)
     except OSError as error:
         raise UserError(
             ExitCode.RUN_FILE,
@@ -56,7 +57,7 @@ def token_from_file(path: Path) -> OperatorToken:
             "or remove the setting to create a token",
         ) from None
     text = content.decode("utf-8", "replace").strip()
-    if len(content) > MAX_FILE_BYTES or _FORM.fullmatch(text) is None:
+    if _FORM.fullmatch(text) is None:
         raise UserError(
             ExitCode.RUN_FILE,
             f"rollcast.operator_token_file: {path} must hold one token of 16 to 512 printable characters without "

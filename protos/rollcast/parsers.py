@@ -134,3 +134,24 @@ def add_old_spelling(parser: argparse.ArgumentParser, old: str, new: str) -> Non
         new: The flag.
     """
     parser._option_string_actions[old] = parser._option_string_actions[new]  # noqa: SLF001 - argparse shows all others
+
+
+def add_wrappers(parser: argparse._ActionsContainer) -> None:
+    """Adds the flags that wrap environments of Gymnasium."""
+    parser.add_argument(
+        "--wrap",
+        metavar="MODULE:CALLABLE",
+        action="append",
+        help="callable that takes an environment and returns the wrapped one; if repeated, the first is the innermost",
+    )
+    parser.add_argument("--frame-stack", metavar="N", help="stack the newest N observations into one (default: 1)")
+    parser.add_argument("--frame-skip", metavar="N", help="repeat each action N times (default: 1)")
+    parser.add_argument(
+        "--max-episode-steps",
+        metavar="N",
+        help="truncate episodes after N steps (default: the environment's own limit)",
+    )
+    parser.add_argument("--video", metavar="DIR", help="write episodes of the first environment to this folder as .mp4")
+    parser.add_argument(
+        "--video-every", metavar="N", help="write every Nth episode, starting with the first (default: 100)"
+    )

@@ -1,7 +1,6 @@
 """The TLS of channels: credentials from files that are read for each connection, and words about failed handshakes."""
 
 import contextlib
-import errno
 import os
 import socket
 import ssl
@@ -15,6 +14,7 @@ import grpc
 
 from rollcast import other_services, proxies
 from rollcast.auth import MAX_FILE_BYTES, TOKEN_FORM, authorization
+from rollcast.files import read_regular
 
 PROBE_SECONDS: Final = 3.0
 """Longest duration of a handshake that only finds out why others fail."""
@@ -37,20 +37,9 @@ def read_file(path: Path) -> bytes:
         IdentityError: The file cannot be read, is not a regular file, or is too large.
     """
     try:
-        with open(path, "rb", opener=_open_at_once) as stream:
-            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-                raise OSError(errno.EINVAL, "it is not a regular file")
-            content = stream.read(MAX_FILE_BYTES + 1)
+        return read_regular(path, MAX_FILE_BYTES)
     except OSError as error:
         raise IdentityError(f"{path} cannot be read: {error.strerror or error}") from None
-    if len(content) > MAX_FILE_BYTES:
-        raise IdentityError(f"{path} has more than {MAX_FILE_BYTES} bytes")
-    return content
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    """Opens a file; a pipe in its place does not block."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def readable_by_others(path: Path) -> bool:

@@ -227,8 +227,9 @@ class ScriptedLearner:
         payload: bytes | None = None,
         corrupt: bool = False,
         described: PolicyDescription | None = None,
+        most_frames: int | None = None,
     ) -> None:
-        """Broadcasts a policy; a corrupt one has other bytes than its header says."""
+        """Broadcasts a policy; a corrupt one has other bytes than its header says, and `most_frames` leaves out its end."""
         payload = payload if payload is not None else f"{behavior} {version}".encode()
         description = replace(
             described or policy_description(behavior, 0, 0, 0),
@@ -242,7 +243,7 @@ class ScriptedLearner:
         if self.inlines:
             messages[0].header.data = sent
         else:
-            messages += [policy_pb2.SubscribeResponse(frame=frame) for frame in frames(sent)]
+            messages += [policy_pb2.SubscribeResponse(frame=frame) for frame in frames(sent)[:most_frames]]
         self.newest[behavior] = messages
 
         async def put() -> None:

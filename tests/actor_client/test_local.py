@@ -1,5 +1,6 @@
 """Tests recording without a learner."""
 
+import os
 import resource
 import sys
 from pathlib import Path
@@ -168,6 +169,7 @@ def test_a_model_that_reads_some_observations(tmp_path: Path, capsys: pytest.Cap
         ("no_such_module:f", ExitCode.USAGE, "module no_such_module cannot be imported"),
         ("nonsense", ExitCode.USAGE, "write module:callable, or the path of an exported model"),
         ("missing.onnx", ExitCode.POLICY_FAILED, "cannot be opened: No such file"),
+        ("/dev/zero", ExitCode.USAGE, "write module:callable, or the path of an exported model"),
     ],
 )
 def test_policies_that_cannot_act(
@@ -180,6 +182,16 @@ def test_policies_that_cannot_act(
     assert "Traceback" not in said
     assert "nothing_recorded" not in said  # the error says why
     assert not (tmp_path / "none.demo").exists()
+
+
+def test_a_policy_file_that_never_ends_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A device, or a pipe into which nobody writes, in the place of a model is an error at once."""
+    endless, silent = tmp_path / "endless.onnx", tmp_path / "silent.onnx"
+    endless.symlink_to("/dev/zero")
+    os.mkfifo(silent)
+    for file in (endless, silent):
+        assert record(tmp_path / "none.demo", "--policy", str(file)) == ExitCode.POLICY_FAILED
+        assert "cannot be opened: not a regular file" in capsys.readouterr().err
 
 
 def test_an_environment_that_ends_the_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 from rollcast.descriptions import ACTION_MASKS, DISCRETE_LOG_PROBS, declared_output
+from rollcast.files import read_regular
 from rollcast.limits import MAX_POLICY_BYTES
 
 from actor_client.boards.positions import Game, Position
@@ -77,9 +78,7 @@ class Model:
 
     def _opened(self) -> Any:
         try:
-            if self._path.stat().st_size > MAX_POLICY_BYTES:
-                raise self._failed(f"the file has more than {MAX_POLICY_BYTES} bytes")
-            model = self._path.read_bytes()
+            model = read_regular(self._path, MAX_POLICY_BYTES)
             if self._path.suffix == ".pt":
                 raise self._no_file("the file is a checkpoint to train on, not an exported model")
             if DISCRETE_LOG_PROBS.encode() not in model:

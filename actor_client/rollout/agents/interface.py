@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from rollcast.v1 import policy_pb2
 
 from actor_client.policy.actions import Actions
 from actor_client.rollout.episodes import FinishedGame
@@ -77,6 +78,9 @@ class Simulator(Protocol):
     @property
     def is_running(self) -> bool:
         """True if its agents may report."""
+
+    def assign(self, assignment: policy_pb2.Assignment) -> None:
+        """Takes another assignment: its parameters and its seed of episodes."""
 
 
 class Exchange(Protocol):

@@ -139,7 +139,12 @@ class AgentLoop:
             counts.waiting = stuck[0].missing, now
 
     def follow(self) -> None:
-        """Applies the connection's changes between two steps."""
+        """Applies the learner's requests and the connection's changes between two steps."""
+        assignment = self._link.assignment
+        if assignment is not None and assignment is not self.assignment:
+            for simulator in self._simulators:
+                simulator.assign(assignment)
+            self._assign(assignment)
         for runner in self:
             runner.follow()
         evaluating = [runner for runner in self if runner.task.evaluates]
@@ -147,7 +152,7 @@ class AgentLoop:
         for runner in evaluating:  # each acts until all are done: an exchange needs the actions of all
             runner.rests = is_done
 
-    def assign(self, assignment: policy_pb2.Assignment) -> None:
+    def _assign(self, assignment: policy_pb2.Assignment) -> None:
         """Starts the tasks of another assignment, with a reset when an evaluation begins or ends, or roles change."""
         self.assignment = assignment
         self._noises = {key: noise for key, noise in self._noises.items() if key[1] != _EVALUATION}

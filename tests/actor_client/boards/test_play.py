@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import queue
 import threading
 import time
@@ -68,10 +69,12 @@ def test_a_model_sees_what_its_policy_saw(game: Game, tmp_path: Path) -> None:
 def test_a_model_of_another_game_is_refused(tmp_path: Path) -> None:
     """A file that is no model, of another game, or without log-probabilities ends with one line."""
     (tmp_path / "text.onnx").write_bytes(b"text")
+    os.mkfifo(tmp_path / "silent.onnx")  # reading it would wait for ever
     write_model(tmp_path / "other.onnx", SHOGI)
     write_model(tmp_path / "old.onnx", FOUR, output="scores")
     for name, said in [
         ("text.onnx", "not a model"),
+        ("silent.onnx", "not a regular file"),
         ("other.onnx", "takes boards of [47, 9, 9] and [2187] moves; connect_four has [3, 6, 7] and [7]: export it"),
         ("old.onnx", "not a model with discrete_log_probs"),
     ]:

@@ -10,6 +10,7 @@ from rollcast.policies import PolicyDescription
 from rollcast.specs import BehaviorSpec
 from structlog.testing import capture_logs
 
+from actor_client.connection import downlink
 from tests.actor_client.connection.harness import BarePolicy, acting, linked, load
 from tests.actor_client.scripted import ScriptedLearner, wait_until
 from tests.protos.builders import CARTPOLE
@@ -49,6 +50,20 @@ def test_versions_that_come_during_a_load_are_skipped_but_the_newest() -> None:
         assert loaded == [0, 1, 7]
         assert actor.take_policy().version in {1, 7}
         assert threading.current_thread().name not in threads
+
+
+def test_a_policy_that_stops_halfway_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A learner that sends half of a policy and then nothing is asked again; the old policy acts, and the fault is reported."""
+    monkeypatch.setattr(downlink, "FETCH_SECONDS", 1.0)
+    with ScriptedLearner() as learner, acting(learner) as actor:
+        learner.publish("CartPole", 1, payload=bytes(3_000_000), most_frames=1)
+        wait_until(
+            lambda: any("version 1: its next bytes did not come" in each.error for each in learner.session.policies)
+        )
+        assert actor.port.may_step(1)
+        wait_until(lambda: len(learner.subscriptions) >= 2)
+        learner.publish("CartPole", 2)
+        assert actor.take_policy().version == 2
 
 
 def test_a_small_policy_comes_in_one_message() -> None:

@@ -8,16 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from rollcast.files import read_regular
 
-from learner.common.files import (
-    TEMPORARY_PREFIX,
-    WriteFailed,
-    atomic_file,
-    open_regular,
-    read_regular,
-    remove_leftovers,
-    write_file,
-)
+from learner.common.files import TEMPORARY_PREFIX, WriteFailed, atomic_file, open_regular, remove_leftovers, write_file
 from tests.e2e.processes import wait_until
 
 WRITER = """

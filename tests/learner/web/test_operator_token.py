@@ -67,12 +67,15 @@ def test_what_is_no_token_of_the_user(tmp_path: Path, content: bytes) -> None:
     """An invalid token of the user is refused without showing it, and a missing file by name; the line end is no part."""
     file = tmp_path / "secret"
     file.write_bytes(content)
-    with pytest.raises(UserError, match="16 to 512 printable") as caught:
+    with pytest.raises(UserError, match=r"16 to 512 printable|the limit is 4096") as caught:
         token_from_file(file)
     assert caught.value.exit_code is ExitCode.RUN_FILE
     assert "0123" not in caught.value.message
     with pytest.raises(UserError, match="No such file"):
         token_from_file(tmp_path / "none")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match="not a regular file"):
+        token_from_file(tmp_path / "pipe")
     file.write_text("0123456789abcdef\n")
     assert token_from_file(file).reveal() == "0123456789abcdef"
 

@@ -220,6 +220,13 @@ class Fleet:
                 found.setdefault(actor.behavior, []).append(actor.child.pid)
         return found
 
+    def running_pids(self) -> list[int]:
+        """Returns the ids of the processes that run and are not stopped."""
+        pids = [actor.child.pid for actor in self.actors if actor.child.is_running and not actor.is_frozen]
+        if not self.learner_is_frozen:
+            pids += [self.learner.pid, *self.learner.trainers]
+        return pids
+
     def replace_actor(self) -> Actor:
         """Stops an actor and starts another process under its name, as an orchestrator that lost sight of it would."""
         actor = self.freeze_actor()

@@ -43,13 +43,14 @@ class What(enum.Enum):
     REMOVE_ACTOR = enum.auto()
     PAUSE = enum.auto()
     SAVE = enum.auto()
+    CHECK_BOOKS = enum.auto()
 
 
 RESTARTS = (What.KILL_LEARNER, What.END_LEARNER)
 KILLS_OF_LEARNER = (What.KILL_LEARNER, What.KILL_STARTING)
 OF_ACTORS = (What.KILL_ACTOR, What.FREEZE_ACTOR, What.REPLACE_ACTOR)
 CUTS = (What.CUT, What.STALL)
-OF_OPERATORS = (What.ADD_ACTOR, What.REMOVE_ACTOR, What.PAUSE, What.SAVE)
+OF_OPERATORS = (What.ADD_ACTOR, What.REMOVE_ACTOR, What.PAUSE, What.SAVE, What.CHECK_BOOKS)
 """These are no faults."""
 COUNTS = {
     What.KILL_LEARNER: 8,
@@ -71,6 +72,7 @@ COUNTS = {
     What.REMOVE_ACTOR: 4,
     What.PAUSE: 2,
     What.SAVE: 3,
+    What.CHECK_BOOKS: 15,
 }
 LONG = {What.FREEZE_ACTOR, What.REPLACE_ACTOR}
 """These last for `Plan.frozen_seconds`, and must be over at the end."""

@@ -29,6 +29,7 @@ from tests.nightly.chaos.counted import counted_steps
 from tests.nightly.chaos.cuts import CutProxy
 from tests.nightly.chaos.fleet import CARTPOLE, FIRST_ACTORS, KILLED, MATCH, START_SECONDS, Actor, Fleet, Ports
 from tests.nightly.chaos.leftovers import left, marked
+from tests.nightly.chaos.moments import check_histories, check_status_command
 from tests.nightly.chaos.plan import Event, Plan, What
 from tests.nightly.chaos.resources import (
     MemoryWatch,
@@ -165,6 +166,7 @@ class _Conductor:
         self._memory = MemoryWatch(self._fleet.pids)
         self._operator = Operator(f"127.0.0.1:{self._ports.control}", security=ClientSecurity(token_file=token))
         self._descriptors: list[int] = []
+        self._answered = 0
         self._wait_for_training()
         self._began = time.monotonic()
         self._order = itertools.count()
@@ -189,6 +191,7 @@ class _Conductor:
             fleet.expect_the_end()
             fleet.wait_for_the_end()
         assert not scraper.seen.faults, "\n".join(scraper.seen.faults)
+        assert self._answered, "the learner was down at each look at its books"
         assert not self._memory.faults(), f"memory grew to {self._memory.faults()}"
         codes = [code for _, code in fleet.learners]
         summary = json.loads((fleet.learner.folder / "summary.json").read_text())
@@ -272,6 +275,7 @@ class _Conductor:
             What.REMOVE_ACTOR: fleet.remove_actor,
             What.PAUSE: self._pause,
             What.SAVE: lambda: self._ask(self._operator.save_checkpoint),
+            What.CHECK_BOOKS: self._check_books,
         }
         return deeds[event.what]
 
@@ -316,6 +320,12 @@ class _Conductor:
             call()
         except grpc.RpcError as error:
             self._say(f"          not now: {error.code().name}")
+
+    def _check_books(self) -> None:
+        """Checks the books as they are now: those that an operator sees, and the histories of all processes so far."""
+        folder = self._fleet.learner.folder.parent.parent
+        self._answered += check_status_command(f"127.0.0.1:{self._ports.control}", folder / "operator")
+        check_histories(folder / HISTORIES, MAX_LAGS, self._fleet.running_pids())
 
     def _settle(self, scraper: Scraper) -> None:
         """Waits until everybody who should be there is."""

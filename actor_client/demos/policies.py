@@ -168,14 +168,14 @@ class ModelPolicy:
         try:
             return open_session(read_regular(self._path, MAX_POLICY_BYTES))
         except OSError as error:
-            raise self._failed(f"the file cannot be opened: {error.strerror or error}") from None
+            raise self._failed(f"the file cannot be opened: {error.strerror or error}", ExitCode.USAGE) from None
         except ActorError:
             raise
         except Exception as error:
             raise self._failed(f"the file is not a model that can be run: {one_line(error)}") from error
 
-    def _failed(self, reason: str) -> ActorError:
-        return ActorError(ExitCode.POLICY_FAILED, f"--policy {self._path}: {reason}")
+    def _failed(self, reason: str, code: ExitCode = ExitCode.POLICY_FAILED) -> ActorError:
+        return ActorError(code, f"--policy {self._path}: {reason}")
 
 
 def _as_unity_sees(values: NDArray[Any], spec: ObservationSpec) -> NDArray[np.float32]:

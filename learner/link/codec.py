@@ -64,6 +64,7 @@ from learner.observe.behavior_state import BehaviorState, Field, GameView, Metri
 from learner.observe.meters import BehaviorCounts, Buckets, CheckpointCounts, RunCounts
 from learner.observe.summary import BehaviorSummary
 from learner.observe.view import (
+    AwayView,
     Bottleneck,
     GpuUse,
     LessonView,
@@ -106,6 +107,7 @@ _PARTS: Final = (
         Footprint,
         GameRecord,
         GameView,
+        AwayView,
         GpuUse,
         LessonView,
         LockstepView,

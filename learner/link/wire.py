@@ -5,7 +5,6 @@ Each side has a `Wire`, which sends the messages of one of its channels and puts
 
 from __future__ import annotations
 
-import contextlib
 import os
 import queue
 import socket
@@ -99,7 +98,7 @@ class Wire:
         self._woken.put(None)
 
     def _write(self) -> None:
-        with contextlib.suppress(OSError):  # the reader notices the end, too
+        try:
             while True:
                 self._woken.get()
                 is_last = self._is_closing
@@ -108,6 +107,11 @@ class Wire:
                         self._connection.send_bytes(piece)
                 if is_last:
                     return
+        except OSError:
+            return  # the reader notices the end, too
+        except BaseException:  # a message that cannot be sent: both sides end, instead of waiting for it for ever
+            self.cut()
+            raise
 
     def _read(self) -> None:
         assembler = Assembler(self._source)

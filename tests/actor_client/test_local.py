@@ -168,7 +168,7 @@ def test_a_model_that_reads_some_observations(tmp_path: Path, capsys: pytest.Cap
         (f"{HERE}:absent", ExitCode.USAGE, "has no callable absent"),
         ("no_such_module:f", ExitCode.USAGE, "module no_such_module cannot be imported"),
         ("nonsense", ExitCode.USAGE, "write module:callable, or the path of an exported model"),
-        ("missing.onnx", ExitCode.POLICY_FAILED, "cannot be opened: No such file"),
+        ("missing.onnx", ExitCode.USAGE, "cannot be opened: No such file"),
         ("/dev/zero", ExitCode.USAGE, "write module:callable, or the path of an exported model"),
     ],
 )
@@ -190,7 +190,7 @@ def test_a_policy_file_that_never_ends_is_refused(tmp_path: Path, capsys: pytest
     endless.symlink_to("/dev/zero")
     os.mkfifo(silent)
     for file in (endless, silent):
-        assert record(tmp_path / "none.demo", "--policy", str(file)) == ExitCode.POLICY_FAILED
+        assert record(tmp_path / "none.demo", "--policy", str(file)) == ExitCode.USAGE
         assert "cannot be opened: not a regular file" in capsys.readouterr().err
 
 

@@ -53,7 +53,7 @@ from learner.observe.behavior_state import BehaviorState, Field, GameView, Metri
 from learner.observe.meters import RunMeters
 from learner.observe.milestones import Milestones
 from learner.observe.summary import BehaviorSummary
-from learner.observe.view import GpuUse, LessonView, LockstepView, QuarantineView, RunState, RunView
+from learner.observe.view import AwayView, GpuUse, LessonView, LockstepView, QuarantineView, RunState, RunView
 from learner.settings.load import LoadedRun
 from learner.settings.options import RunOptions
 from tests.coded_link import coded
@@ -98,6 +98,7 @@ VIEW = RunView(
     "127.0.0.1:1",
     behaviors=(BehaviorState("Walker", game=GAME),),
     quarantined=(QuarantineView("red", "walker", 60.0, 1, "malformed"),),
+    away=(AwayView("rig", 3, 61.0),),
 )
 SUMMARY = BehaviorSummary.of(
     BehaviorState("Walker", actor_books={"discarded": {"reset": 1}, "dropped": {}, "outstanding": 2}), Milestones()

@@ -98,6 +98,16 @@ def test_a_writer_that_waits_for_room_ends_with_the_process() -> None:
     door.close()
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_message_that_cannot_be_sent_ends_both_sides() -> None:
+    """After a message without a form on the wire, a fault of the code, both sides end and none waits for ever."""
+    with other() as (there, thread):
+        there.link.to_trainers.send(object())  # type: ignore[arg-type]
+        there.ends.get(timeout=SECONDS)
+        thread.join(SECONDS)
+        assert not thread.is_alive()
+
+
 def test_the_end_of_the_front_is_noticed() -> None:
     """The other side ends when the front's connection closes."""
     with other() as (there, thread):

@@ -282,9 +282,9 @@ LEARNER: Final = (
     Cause("a run id that is a path upwards", f"{CAN_START} --run-id ../x", 11, r"it has \. or \.\. in it", replaced("../x", "x")),
     Cause("a device that there is not", f"{SERVE} --torch-device cuda:99", 11, r"set it to (cpu)",
           lambda _desk, match, _line: f"{CAN_START} --torch-device {match[1]}"),
-    Cause("an example that there is not", "rollcast init cart-pole", 11, r"the examples are .*?\b(cartpole)\b",
+    Cause("an example that there is not", "rollcast init cart-pole", 10, r"the examples are .*?\b(cartpole)\b",
           instead("cart-pole")),
-    Cause("an example that is there already", "rollcast init cartpole", 11, r"cartpole.yaml exists; move it",
+    Cause("an example that is there already", "rollcast init cartpole", 10, r"cartpole.yaml exists; move it",
           moved("cartpole.yaml", "mine.yaml"), files={"cartpole.yaml": ""}),
     *(Cause(f"{command} of a run that there is not", f"rollcast {command} nosuch --results-dir other", 13,
             r"(rollcast runs --results-dir other) lists", of_the_list, 21)

@@ -171,5 +171,5 @@ def test_trainers_do_not_listen_on_public_addresses(processes: Processes, listen
     line = ("-m", "learner", "trainer", "--learner", front, "--trainers", "2", "--rank", "0", "--address", listen)
     learner.wait_for(lambda: learner.events("waiting_for_trainers"), "it waits")
     trainer = processes.python("trainer", *line)
-    assert "is no address of a private network" in trainer.fails_with(ExitCode.UNREACHABLE)
+    assert "is no address of a private network" in trainer.fails_with(ExitCode.USAGE)
     assert learner.is_running

@@ -7,21 +7,20 @@ which all processes share. The file's date would be unreliable after the system 
 
 import errno
 import math
-import os
-import stat
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Final
+
+from rollcast.files import overwrite, read_regular
 
 from actor_client.exits import ActorError, ExitCode
-from actor_client.platform import OPEN_FLAGS
 
 INTERVAL_SECONDS: Final = 2.0
 STUCK_SECONDS: Final = 60.0
 """Seconds without a beat after which `/healthz` reports the actor as stuck."""
-_MOST_CHARACTERS: Final = 100
+_MAX_BYTES: Final = 100
 
 
 class Heartbeat:
@@ -98,7 +97,7 @@ def check(path: Path, max_age_seconds: float, clock: Callable[[], float] = time.
 
 
 def _require_own(path: Path) -> None:
-    """Refuses to replace a file that holds no beat.
+    """Refuses to replace a file that holds anything but a beat.
 
     Raises:
         ActorError: It holds something else (USAGE).
@@ -106,14 +105,19 @@ def _require_own(path: Path) -> None:
     """
     try:
         text = _read(path)
-        if text:
-            float(text)
+        is_own = not text or text == _written(float(text))
     except FileNotFoundError:
         return
     except ValueError:
+        is_own = False
+    except OSError as error:
+        if error.errno != errno.EFBIG:
+            raise
+        is_own = False
+    if not is_own:
         raise ActorError(
             ExitCode.USAGE, f"--heartbeat-file {path} exists and holds no beat: choose another file, or remove it"
-        ) from None
+        )
 
 
 def _written(now: float) -> str:
@@ -130,27 +134,8 @@ def _age(path: Path, clock: Callable[[], float]) -> float:
 
 
 def _read(path: Path) -> str:
-    with _open(path, os.O_RDONLY) as file:
-        return file.read(_MOST_CHARACTERS)
+    return read_regular(path, _MAX_BYTES).decode("utf-8", "replace")
 
 
 def _write(path: Path, now: float) -> None:
-    with _open(path, os.O_WRONLY | os.O_CREAT) as file:
-        file.truncate()
-        file.write(_written(now))
-
-
-def _open(path: Path, flags: int) -> TextIO:
-    """Opens a regular file only: a pipe or a device would block the actor and its check.
-
-    Raises:
-        OSError: It is not a regular file, or cannot be opened.
-    """
-    number = os.open(path, flags | OPEN_FLAGS, 0o666)
-    try:
-        if not stat.S_ISREG(os.fstat(number).st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
-    except OSError:
-        os.close(number)
-        raise
-    return os.fdopen(number, "r" if flags == os.O_RDONLY else "w", encoding="utf-8", errors="replace")
+    overwrite(path, _written(now).encode())

@@ -6,7 +6,9 @@ import os
 from pathlib import Path
 from typing import Final
 
-from rollcast.auth import JoinCode
+from rollcast.auth import MAX_FILE_BYTES, JoinCode
+from rollcast.files import read_regular, replaceable
+from rollcast.text import printable
 
 from actor_client.exits import ActorError, ExitCode
 
@@ -15,7 +17,9 @@ CLIENT_CERT: Final = "client.pem"
 CLIENT_KEY: Final = "client.key"
 TOKEN: Final = "token"  # noqa: S105 - the name of the file
 ADDRESS: Final = "learner"
+PRINCIPAL: Final = "principal"
 """Names of the files in a folder of `rollcast join`."""
+_MAX_ADDRESS_BYTES: Final = 4096
 _OF_LEARNER: Final = ("tokens", "server.key", "authority")
 """Names that only a folder of `rollcast certs init` has."""
 
@@ -27,8 +31,8 @@ def joined_address(folder: Path) -> str:
         ValueError: The folder was not made by `join`.
     """
     try:
-        return (folder / ADDRESS).read_text(encoding="utf-8").strip()
-    except OSError:
+        return read_regular(folder / ADDRESS, _MAX_ADDRESS_BYTES).decode("utf-8").strip()
+    except (OSError, UnicodeDecodeError):
         raise ValueError(
             f"{folder / ADDRESS} cannot be read; make the folder with rollcast join {folder}, or give --learner"
         ) from None
@@ -38,11 +42,11 @@ def join(folder: Path, code: str) -> str:
     """Writes the folder of `--certs` from a join code, and returns the address of the learner.
 
     Args:
-        folder: The folder; the files of an earlier code of the same learner are replaced.
+        folder: The folder; the files of an earlier code of the same principal are replaced.
         code: The join code.
 
     Raises:
-        ActorError: The code is not whole, the folder is of another learner or another kind, or it cannot be written.
+        ActorError: The code is not whole, the folder holds something else, or it cannot be written.
     """
     try:
         found = JoinCode.decode(code)
@@ -51,6 +55,7 @@ def join(folder: Path, code: str) -> str:
     _require_own(folder, found)
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _write(folder / PRINCIPAL, found.name + "\n")  # the first one: with it, this command can be repeated
         _write(folder / AUTHORITY, found.authority)
         _write(folder / TOKEN, found.token + "\n")
         _write(folder / ADDRESS, found.address + "\n")
@@ -62,31 +67,46 @@ def join(folder: Path, code: str) -> str:
 
 
 def _require_own(folder: Path, code: JoinCode) -> None:
-    """Refuses to replace what a code of the same learner has not made.
+    """Refuses to replace what a code of the same learner and principal has not made.
 
     Raises:
-        ActorError: The folder is a learner's own, or that of another learner.
+        ActorError: The folder is a learner's own, that of another learner or principal, or cannot be read.
     """
     if any((folder / name).exists() for name in _OF_LEARNER):
         raise ActorError(
             ExitCode.USAGE,
             f"{folder} is the folder of rollcast certs init, which the learner needs: choose another folder for its actors",
         )
-    try:
-        address = (folder / ADDRESS).read_text(encoding="utf-8").strip()
-        authority = (folder / AUTHORITY).read_text(encoding="utf-8")
-    except (OSError, ValueError):
-        return
-    if address != code.address and authority != code.authority:
-        raise ActorError(
-            ExitCode.USAGE,
-            f"{folder} is for the learner at {address}, and the code for that at {code.address}: choose another folder, or "
-            "remove this one",
+    held: dict[str, str] = {}
+    for name in (PRINCIPAL, AUTHORITY, TOKEN, ADDRESS):
+        try:
+            content = read_regular(replaceable(folder / name), MAX_FILE_BYTES)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise ActorError(
+                ExitCode.USAGE,
+                f"{folder / name} cannot be replaced ({error.strerror}): choose another folder, or remove it",
+            ) from None
+        held[name] = content.decode("utf-8", "replace").strip()
+    owner, written = held.get(PRINCIPAL, ""), {TOKEN: code.token, ADDRESS: code.address}
+    if held.get(AUTHORITY, code.authority.strip()) != code.authority.strip():
+        address = f"for the learner at {printable(held[ADDRESS], 300)}" if ADDRESS in held else "of another authority"
+        holds = f"{folder} is {address}, and the code for that at {code.address}"
+    elif owner and owner != code.name:
+        holds = (
+            f"{folder} is of the actor {printable(owner, 64)}, and the code of {code.name or 'an actor without a name'}"
         )
+    elif not owner and (strange := [name for name, text in written.items() if held.get(name, text) != text]):
+        holds = f"{folder / strange[0]} was not written by a join code of this actor"
+    else:
+        return
+    raise ActorError(ExitCode.USAGE, f"{holds}: choose another folder, or remove this one")
 
 
 def _write(path: Path, text: str) -> None:
     """Replaces a file as a whole, with one that only its owner can read."""
+    path = replaceable(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as stream:

@@ -28,8 +28,6 @@ END_SECONDS: Final = 30.0
 """Longest end of a process after its last line."""
 _MOST_SHOWN: Final = 8
 
-OPEN_FLAGS: Final[int] = sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC"))
-"""Flags of `os.open` for a regular file: opening a pipe does not block, and children do not inherit the file."""
 REUSES_ADDRESSES: Final = not hasattr(socket, "SO_EXCLUSIVEADDRUSE")
 """False on Windows: there `SO_REUSEADDR` would take a port in use, and closing connections block no port."""
 

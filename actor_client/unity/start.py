@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from rollcast.files import overwrite
+
 from actor_client.command_line import missing_extra
 from actor_client.exits import ActorError, ExitCode
 from actor_client.platform import stop_signals
@@ -51,7 +53,7 @@ def leave_error(file: object, error: ActorError) -> bool:
     """
     try:
         if file is not None and error.exit_code is not ExitCode.OK:
-            Path(str(file)).write_text(error.message, encoding="utf-8")
+            overwrite(Path(str(file)), error.message.encode("utf-8", "replace"))
             return not error.traceback
     except OSError:  # standard error gets it
         pass

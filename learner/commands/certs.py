@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import os
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from rollcast.auth import JoinCode, Principal, Role, TokenRow, check_name, make_token, moment, parse_tokens, token_hash
+from rollcast.auth import (
+    MAX_FILE_BYTES,
+    JoinCode,
+    Principal,
+    Role,
+    TokenRow,
+    check_name,
+    make_token,
+    moment,
+    parse_tokens,
+    token_hash,
+)
+from rollcast.files import read_regular, replaceable
 from rollcast.server_tls import POLL_SECONDS
 
 from learner.checkpoints.lock import locked_folder
 from learner.commands.certs_flags import DEFAULT_PORT
 from learner.common.exits import ExitCode, UserError
-from learner.common.files import open_regular
 from learner.identity.access import SETTLE_SECONDS, with_article
 from learner.identity.authority import (
+    AUTHORITY_KEY,
     CERTIFICATE_DAYS,
     Authority,
     all_hosts,
@@ -26,14 +41,16 @@ from learner.identity.authority import (
     save_server,
     write,
 )
-from learner.settings.addresses import AUTHORITY, TOKENS
+from learner.settings.addresses import AUTHORITY, SERVER_CERT, SERVER_KEY, TOKENS
 
 FIRST_ACTOR: Final = "actors"
 """Principal of the token that `certs init` makes."""
 _CLIENT_CERT: Final = "client.pem"
+_CLIENT_KEY: Final = "client.key"
 _MAX_TOKEN_BYTES: Final = 1024
 _PORT_FILE: Final = "port"
 """Name of the file with the port of join codes."""
+_MAX_PORT_BYTES: Final = 64
 _HEAD: Final = b"""\
 # Tokens of this learner's clients, one a line: PRINCIPAL ROLE sha256:HASH [max_sessions=N] [behaviors=A,B] [not_after=DATE]
 # Roles: actor, viewer, operator, trainer. Remove a line to revoke its token; a running learner notices within seconds.
@@ -49,21 +66,33 @@ def init(parsed: argparse.Namespace) -> int:
             f"{folder} already has an authority, which clients trust: renew certificates with rollcast certs renew "
             f"{folder}, or choose another folder",
         )
+    made = [folder / name for name in (SERVER_KEY, SERVER_CERT, TOKENS, _PORT_FILE, AUTHORITY_KEY)]
+    for path in made:
+        if os.path.lexists(path):
+            raise UserError(
+                ExitCode.USAGE, f"{path} exists, and this command would replace it: choose another folder, or remove it"
+            )
     hosts = all_hosts(parsed.host)
     private_folder(folder)
     authority = Authority.make(f"Rollcast authority of {hosts[0]}")
-    save_server(folder, authority, hosts)
     token = make_token()
     row = _row(Principal(FIRST_ACTOR, Role.ACTOR), token, None)
-    write(folder / TOKENS, _HEAD + f"{row.line()}\n".encode(), private=True)
-    write(folder / _PORT_FILE, f"{parsed.port}\n".encode())
-    authority.save(folder)  # the last one: without it, this command can be repeated
+    try:
+        save_server(folder, authority, hosts)
+        write(folder / TOKENS, _HEAD + f"{row.line()}\n".encode(), private=True)
+        write(folder / _PORT_FILE, f"{parsed.port}\n".encode())
+        authority.save(folder)
+    except UserError:
+        for path in made:  # so that the command can be repeated
+            with suppress(OSError):
+                path.unlink()
+        raise
     _say(f"wrote {folder}: a certificate for {', '.join(hosts)}, valid for {CERTIFICATE_DAYS} days")
     _say(f"keep {folder / 'authority'} elsewhere: only `certs client` and `certs renew` need it")
     _say(f"1. here:              rollcast serve RUN.yaml --certs {folder} --address 0.0.0.0:{parsed.port}")
     _say("2. on other machines: rollcast join certs, then rollcast act gym --env ID --certs certs")
     _say("The join code of actors contains their token; treat it like a password:")
-    _say(_join_code(folder, hosts[0], parsed.port, token))
+    _say(_join_code(folder, hosts[0], parsed.port, token, FIRST_ACTOR))
     return ExitCode.OK
 
 
@@ -72,18 +101,13 @@ def client(parsed: argparse.Namespace) -> int:
     folder: Path = parsed.folder
     principal = Principal(_name(parsed.name), Role(parsed.role))
     target = folder / "clients" / principal.name
-    other = principal_in(target / _CLIENT_CERT)
-    if other is not None and other != Principal(principal.name, principal.role):
-        raise UserError(
-            ExitCode.USAGE,
-            f"{target} has the certificate of {with_article(other.role)}, and --role is {principal.role}: choose another NAME, or "
-            "move that folder",
-        )
-    cert, key = Authority.load(folder).client(principal, parsed.days)
+    authority = Authority.load(folder)
+    _require_of_client(target, principal, _authority(folder))
+    cert, key = authority.client(principal, parsed.days)
     private_folder(target)
-    write(target / "client.key", key, private=True)
-    write(target / _CLIENT_CERT, cert)
     write(target / AUTHORITY, _authority(folder))
+    write(target / _CLIENT_KEY, key, private=True)
+    write(target / _CLIENT_CERT, cert)
     _say(f"wrote {target}: certificate of {principal.role} {principal.name}, valid for {parsed.days:g} days")
     _say(f"require client certificates with: rollcast serve RUN.yaml --tls-client-ca {folder / AUTHORITY}")
     return ExitCode.OK
@@ -111,7 +135,9 @@ def token(parsed: argparse.Namespace) -> int:
         )
     made = make_token()
     row = _row(principal, made, parsed.not_after)
-    said = _join_code(folder, hosts_of(folder)[0], parsed.port or _port(folder), made) if parsed.join else made
+    said = made
+    if parsed.join:
+        said = _join_code(folder, hosts_of(folder)[0], parsed.port or _port(folder), made, principal.name)
     with locked_folder(folder):  # of two commands side by side, one would lose the line of the other
         content = _with_row(folder, row)
         if parsed.output is not None:  # before the line: a token that nobody has got must not be valid
@@ -144,7 +170,7 @@ def _with_row(folder: Path, row: TokenRow) -> bytes:
     """Returns the content of the token file with a further line."""
     path = folder / TOKENS
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_regular(path, MAX_FILE_BYTES).decode("utf-8-sig")
         added = f"{text}{'' if text.endswith(chr(10)) else chr(10)}{row.line()}\n"
         parse_tokens(added)
     except OSError as error:
@@ -161,16 +187,15 @@ def _require_own(output: Path, folder: Path, principal: Principal) -> None:
         UserError: It holds something else, or cannot be read.
     """
     try:
-        with open_regular(output) as stream:
-            text = stream.read(_MAX_TOKEN_BYTES).decode("utf-8", "replace").strip()
+        text = read_regular(replaceable(output), _MAX_TOKEN_BYTES).decode("utf-8", "replace").strip()
     except FileNotFoundError:
         return
     except OSError as error:
-        raise UserError(
-            ExitCode.NOT_SAVED, f"--output {output} cannot be replaced ({error.strerror}): choose another file"
-        ) from None
+        code = ExitCode.USAGE if error.errno == errno.EFBIG else ExitCode.NOT_SAVED
+        raise UserError(code, f"--output {output} cannot be replaced ({error.strerror}): choose another file") from None
     try:
-        found = parse_tokens((folder / TOKENS).read_text(encoding="utf-8-sig")).find(text, 0.0)  # expired ones, too
+        content = read_regular(folder / TOKENS, MAX_FILE_BYTES)
+        found = parse_tokens(content.decode("utf-8-sig")).find(text, 0.0)  # expired ones, too
     except (OSError, ValueError):
         found = None
     if not text or (found is not None and (found.name, found.role) == (principal.name, principal.role)):
@@ -183,10 +208,43 @@ def _require_own(output: Path, folder: Path, principal: Principal) -> None:
     )
 
 
+def _require_of_client(target: Path, principal: Principal, authority: bytes) -> None:
+    """Refuses to replace anything but the certificate of the same principal and authority.
+
+    Raises:
+        UserError: The folder holds something else, or what it holds cannot be read.
+    """
+    held: dict[str, bytes] = {}
+    for name in (_CLIENT_CERT, _CLIENT_KEY, AUTHORITY):
+        try:
+            held[name] = read_regular(replaceable(target / name), MAX_FILE_BYTES)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise UserError(
+                ExitCode.USAGE,
+                f"{target / name} cannot be read ({error.strerror}), and this command would replace it: remove it, or choose "
+                "another NAME",
+            ) from None
+    pem = held.get(_CLIENT_CERT)
+    found = None if pem is None else principal_in(pem)
+    if held.get(AUTHORITY, authority) != authority:
+        holds = f"the certificate of another authority, {AUTHORITY}"
+    elif found is not None and found != principal:
+        holds = f"the certificate of {with_article(found.role)}, {found.name}, and --role is {principal.role}"
+    elif pem is not None and found is None:
+        holds = f"no certificate of a client in {_CLIENT_CERT}"
+    elif pem is None and _CLIENT_KEY in held:
+        holds = f"{_CLIENT_KEY} without its certificate {_CLIENT_CERT}, so that its principal is unknown"
+    else:
+        return
+    raise UserError(ExitCode.USAGE, f"{target} has {holds}: choose another NAME, or move that folder")
+
+
 def _port(folder: Path) -> int:
     """Returns the port that `certs init` was given; folders of earlier versions have none."""
     try:
-        return int((folder / _PORT_FILE).read_text(encoding="ascii"))
+        return int(read_regular(folder / _PORT_FILE, _MAX_PORT_BYTES))
     except (OSError, ValueError):
         return DEFAULT_PORT
 
@@ -198,14 +256,14 @@ def _missing(path: Path, folder: Path, error: OSError) -> UserError:
     )
 
 
-def _join_code(folder: Path, host: str, port: int, made: str) -> str:
+def _join_code(folder: Path, host: str, port: int, made: str, name: str) -> str:
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    return JoinCode(address, _authority(folder).decode("ascii"), made).encode()
+    return JoinCode(address, _authority(folder).decode("ascii"), made, name).encode()
 
 
 def _authority(folder: Path) -> bytes:
     try:
-        return (folder / AUTHORITY).read_bytes()
+        return read_regular(folder / AUTHORITY, MAX_FILE_BYTES)
     except OSError as error:
         raise _missing(folder / AUTHORITY, folder, error) from None
 

@@ -14,7 +14,7 @@ from learner.commands.compare_runs import Report, Request, Row, Scored
 from learner.commands.line_chart import Panel, draw, series_of
 from learner.commands.run_groups import Group
 from learner.common.exits import ExitCode, UserError
-from learner.common.files import WriteFailed, write_file
+from learner.common.files import WriteFailed, open_regular, write_output
 from learner.common.seed_statistics import CONFIDENCE, REPLICATES, Interval
 from learner.observe.curves import RETURN_KEY, Curve
 from learner.observe.text import aligned, number
@@ -102,7 +102,7 @@ def write_svg(report: Report, x: str, path: Path) -> None:
     ]
     svg = draw(panels, f"{label} of {', '.join(panel.title for panel in panels)}")
     try:
-        write_file(path, svg.encode())
+        write_output(path, svg.encode())
     except WriteFailed as error:
         raise UserError(ExitCode.NOT_SAVED, f"{path} cannot be written: {error.reason}") from None
 
@@ -114,7 +114,7 @@ def _require_svg(path: Path) -> None:
         UserError: It is none.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             head = file.read(len(_SVG))
     except OSError:  # there is none, or writing says what is wrong
         return

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from learner.common.exits import ExitCode, UserError
+from learner.common.files import WriteFailed, write_output
 from learner.settings.problems import did_you_mean
 from learner.settings.schema import run_file_schema
 
@@ -53,11 +54,15 @@ def write_run_file(name: str, folder: Path) -> Path:
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(_text(name))
-        (folder / SCHEMA_FILE).write_text(schema_text(), encoding="utf-8")
     except FileExistsError:
         raise UserError(ExitCode.USAGE, f"{path} exists; move it, or run init in another folder") from None
     except OSError as error:
         raise UserError(ExitCode.NOT_SAVED, f"{path} cannot be written: {error.strerror}") from None
+    try:
+        write_output(folder / SCHEMA_FILE, schema_text().encode())
+    except WriteFailed as error:
+        path.unlink(missing_ok=True)  # so that the command can be repeated
+        raise UserError(ExitCode.NOT_SAVED, str(error)) from None
     return path
 
 

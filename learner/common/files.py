@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from rollcast.files import replaceable
+
 from learner.common.platform import make_private, open_descriptor, replace_file
 
 TEMPORARY_PREFIX = ".tmp-"
@@ -80,6 +82,19 @@ def write_file(path: Path, data: bytes, *, keep: Path | None = None, private: bo
     """
     with atomic_file(path, keep=keep, private=private) as stream:
         stream.write(data)
+
+
+def write_output(path: Path, data: bytes, *, private: bool = False) -> None:
+    """Replaces a file that a user named, as `write_file`. A device or a pipe in its place is not replaced.
+
+    Raises:
+        WriteFailed: The file cannot be written, or something other than a file is there.
+    """
+    try:
+        target = replaceable(path)
+    except OSError as error:
+        raise WriteFailed(path, error) from error
+    write_file(target, data, private=private)
 
 
 def open_regular(path: Path, flags: int = os.O_RDONLY, buffering: int = -1, *, follow_links: bool = True) -> BinaryIO:

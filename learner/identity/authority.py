@@ -16,11 +16,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from rollcast.addresses import split_address
-from rollcast.auth import Principal, principal_of_uri
+from rollcast.auth import MAX_FILE_BYTES, Principal, principal_of_uri
+from rollcast.files import read_regular
 
 from learner.common.exits import ExitCode, UserError
-from learner.common.files import WriteFailed, atomic_file
-from learner.common.platform import make_private
+from learner.common.files import WriteFailed, write_output
 from learner.settings.addresses import AUTHORITY, SERVER_CERT, SERVER_KEY
 
 AUTHORITY_KEY: Final = Path("authority") / "ca.key"
@@ -72,8 +72,8 @@ class Authority:
             UserError: Its certificate or key cannot be read.
         """
         try:
-            certificate = x509.load_pem_x509_certificate((folder / AUTHORITY).read_bytes())
-            key = serialization.load_pem_private_key((folder / AUTHORITY_KEY).read_bytes(), None)
+            certificate = x509.load_pem_x509_certificate(read_regular(folder / AUTHORITY, MAX_FILE_BYTES))
+            key = serialization.load_pem_private_key(read_regular(folder / AUTHORITY_KEY, MAX_FILE_BYTES), None)
         except OSError as error:
             cure = f"make the folder with rollcast certs init {folder}"
             if (folder / AUTHORITY).exists():
@@ -177,7 +177,7 @@ def hosts_of(folder: Path) -> list[str]:
         UserError: The certificate cannot be read.
     """
     try:
-        certificate = x509.load_pem_x509_certificate((folder / SERVER_CERT).read_bytes())
+        certificate = x509.load_pem_x509_certificate(read_regular(folder / SERVER_CERT, MAX_FILE_BYTES))
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (OSError, x509.ExtensionNotFound, *_UNREADABLE):
         raise UserError(
@@ -186,12 +186,12 @@ def hosts_of(folder: Path) -> list[str]:
     return [str(name.value) for name in names]
 
 
-def principal_in(path: Path) -> Principal | None:
-    """Returns the principal of a client's certificate; None if the file has none."""
+def principal_in(pem: bytes) -> Principal | None:
+    """Returns the principal of a client's certificate in PEM form; None if it names none."""
     try:
-        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+        certificate = x509.load_pem_x509_certificate(pem)
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except (OSError, x509.ExtensionNotFound, *_UNREADABLE):
+    except (x509.ExtensionNotFound, *_UNREADABLE):
         return None
     uris = names.get_values_for_type(x509.UniformResourceIdentifier)
     return next((found for found in map(principal_of_uri, uris) if found is not None), None)
@@ -232,10 +232,7 @@ def write(path: Path, content: bytes, *, private: bool = False) -> None:
         UserError: It cannot be written.
     """
     try:
-        with atomic_file(path) as stream:
-            if private:
-                make_private(stream.fileno())  # before the file has any content
-            stream.write(content)
+        write_output(path, content, private=private)
     except WriteFailed as error:
         raise UserError(ExitCode.NOT_SAVED, str(error)) from None
 

@@ -295,18 +295,21 @@ class JoinCode:
         address: Address of the learner.
         authority: Certificate of the learner's authority, in PEM form.
         token: The actor's token.
+        name: Name of the actor's principal; empty if the code does not have it.
     """
 
     address: str
     authority: str
     token: str
+    name: str = ""
 
     def __repr__(self) -> str:
         return f"JoinCode(address={self.address!r}, ...)"
 
     def encode(self) -> str:
         """Returns the code. It contains the token: treat it like a password."""
-        document = json.dumps([self.address, ssl.PEM_cert_to_DER_cert(self.authority).hex(), self.token])
+        named = [self.name] if self.name else []
+        document = json.dumps([self.address, ssl.PEM_cert_to_DER_cert(self.authority).hex(), self.token, *named])
         return _CODE_PREFIX + base64.urlsafe_b64encode(zlib.compress(document.encode(), 9)).decode().rstrip("=")
 
     @classmethod
@@ -323,12 +326,13 @@ class JoinCode:
             packed = base64.urlsafe_b64decode(text[len(_CODE_PREFIX) :] + "==")
             unpacker = zlib.decompressobj()
             document = unpacker.decompress(packed, MAX_FILE_BYTES)
-            address, authority, token = json.loads(document)
-            if not unpacker.eof or not all(isinstance(each, str) for each in (address, authority, token)):
+            address, authority, token, *further = json.loads(document)
+            name = further[0] if further else ""
+            if not unpacker.eof or not all(isinstance(each, str) for each in (address, authority, token, name)):
                 raise ValueError
             pem = ssl.DER_cert_to_PEM_cert(bytes.fromhex(authority))
         except (ValueError, TypeError, zlib.error, RecursionError):
             raise ValueError("this is not a whole join code; copy all of it, from rollcast1. to its end") from None
         if TOKEN_FORM.fullmatch(token) is None or _ADDRESS_FORM.fullmatch(address) is None:
             raise ValueError("the join code holds no token, or no address")
-        return cls(address, pem, token)
+        return cls(address, pem, token, check_name(name) if name else "")

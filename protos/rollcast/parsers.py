@@ -78,7 +78,17 @@ class StrictParser(argparse.ArgumentParser):
     """A parser that refuses unknown arguments itself; argparse would report them with the help of the top parser."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Parses a command line; unknown words are an error."""
+        """Parses a command line; unknown words are an error, which comes before that of missing ones."""
+        required = [each for each in (*self._actions, *self._mutually_exclusive_groups) if each.required]
+        for each in required:
+            each.required = False
+        try:
+            words = super().parse_known_args(args, None)[1] if required else []
+        finally:
+            for each in required:
+                each.required = True
+        if words:
+            self.error(self._unrecognized(words))
         parsed, words = super().parse_known_args(args, namespace)
         if words:
             self.error(self._unrecognized(words))

@@ -41,6 +41,11 @@ def said(prog: str, *words: str) -> str:
         ("rollcast-actor gym", ("--max-steps", "9"), f"; {MAX_STEPS} is a setting of the learner's run: rollcast serve --set "),
         ("rollcast-actor gym", ("--host", "x"), "; did you mean --learner?"),
         ("rollcast-actor boards", ("--env-id", "shogi"), "; did you mean --game?"),
+        ("rollcast-learner train", ("--env-id", "CartPole-v1"), "; did you mean --env?"),
+        ("rollcast-learner trainer", ("--host", "x"), "; did you mean --learner?"),
+        ("rollcast-learner evaluate", ("--n-eval-episodes", "9"), "; did you mean --episodes?"),
+        ("rollcast-learner certs token", ("--out-dir", "x"), "; did you mean --output?"),
+        ("rollcast-learner train", (), "required: --env"),
         ("rollcast-actor gym", ("--tracking", "x"), "unrecognized arguments: --tracking x; see"),
     ],
 )  # fmt: skip

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import io
+import os
+import shutil
 import stat
 import sys
 import time
@@ -112,13 +114,14 @@ def test_a_token_that_cannot_be_written_is_not_valid(folder: Path, tmp_path: Pat
     assert (folder / "tokens").read_bytes() == before
 
 
-@pytest.mark.parametrize("held", ["viewer", "run file", "another learner's token", "key"])
+@pytest.mark.parametrize("held", ["viewer", "run file", "another learner's token", "key", "data after lines"])
 def test_a_token_replaces_nothing_of_another(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], held: str
 ) -> None:
     """A file that holds anything but a token of the same principal is kept, and no token is added."""
     output = tmp_path / "t"
     texts = {"run file": "behaviors: {}\n", "another learner's token": "a-token-of-another-learner\n"}
+    texts["data after lines"] = "\n" * 1024 + "data"
     if held == "key":
         output = folder / "server.key"
     elif held in texts:
@@ -131,7 +134,7 @@ def test_a_token_replaces_nothing_of_another(
     assert main(["certs", "token", str(folder), "lab", "--output", str(output)]) == ExitCode.USAGE
     assert (output.read_bytes(), (folder / "tokens").read_bytes()) == before
     said = capsys.readouterr().err
-    assert f"error: --output {output} exists and holds" in said
+    assert f"error: --output {output} {'cannot be replaced' if held == 'data after lines' else 'exists and holds'}" in said
     if held == "viewer":
         assert "the token of a viewer, eyes, which actor lab would replace" in said
 
@@ -154,7 +157,7 @@ def test_a_certificate_replaces_none_of_another_role(
     """A client's certificate is renewed in its folder, and not replaced by that of a principal of another role."""
     client = ["certs", "client", str(folder), "lab", "--role"]
     assert [main([*client, role]) for role in ("actor", "actor", "operator")] == [0, 0, ExitCode.USAGE]
-    assert "has the certificate of an actor, and --role is operator" in capsys.readouterr().err
+    assert "has the certificate of an actor, lab, and --role is operator" in capsys.readouterr().err
 
 
 def test_join_replaces_only_its_own(
@@ -183,6 +186,142 @@ def test_join_replaces_only_its_own(
     assert "is for the learner at learner.example:50051" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in before} == before
     assert join(tmp_path / "mine-too", said) == ActorCode.OK
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("token", "a-token-of-a-trainer\n", "token was not written by a join code of this actor"),
+        ("token", "", "token was not written"),
+        ("token", None, "token cannot be replaced (not a regular file)"),
+        ("learner", "a file of mine", "learner was not written"),
+        ("learner", None, "learner cannot be replaced (not a regular file)"),
+        ("ca.pem", "-----BEGIN CERTIFICATE-----", "is of another authority"),
+        ("ca.pem", None, "ca.pem cannot be replaced"),
+        ("principal", "other\n", "is of the actor other, and the code of lab"),
+    ],
+)
+def test_join_replaces_nothing_of_another(
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    content: str | None,
+    message: str,
+) -> None:
+    """A folder laid out for a trainer, another actor's, and a user's own files are kept, and a pipe is not waited for."""
+    assert main(["certs", "token", str(folder), "lab", "--join"]) == ExitCode.OK
+    monkeypatch.setattr(sys, "stdin", io.StringIO(capsys.readouterr().out.splitlines()[-1]))
+    target = tmp_path / "tr"
+    target.mkdir()
+    shutil.copy(folder / "ca.pem", target / "ca.pem")
+    if content is None:
+        (target / name).unlink(missing_ok=True)
+        os.mkfifo(target / name)
+    else:
+        (target / name).write_text(content)
+    before = {path: path.read_bytes() for path in target.iterdir() if path.is_file()}
+    assert actor_cli.main(["join", str(target)]) == ActorCode.USAGE
+    assert message in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in target.iterdir() if path.is_file()} == before
+
+
+@pytest.mark.parametrize("address", [None, b"\xff\xfe", b"x" * 10**6])
+def test_an_address_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str], address: bytes | None) -> None:
+    """An actor ends with one line if the address in its folder is a pipe, no text, or too long."""
+    path = tmp_path / "learner"
+    os.mkfifo(path) if address is None else path.write_bytes(address)
+    assert actor_cli.main(["gym", "--env", "CartPole-v1", "--certs", str(tmp_path)]) == ActorCode.USAGE
+    said = capsys.readouterr().err
+    assert f"{path} cannot be read" in said
+    assert said.count("\n") == 1
+
+
+def test_an_output_replaces_files_only(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A token replaces no pipe, no device, no folder and no link to one; of a link to a file, the file is replaced."""
+    os.mkfifo(tmp_path / "pipe")
+    targets = {"pipe-link": tmp_path / "pipe", "null": "/dev/null", "nowhere": "none", "loop": "loop", "file": "real"}
+    for name, target in targets.items():
+        (tmp_path / name).symlink_to(target)
+    (tmp_path / "real").touch()
+    before = (folder / "tokens").read_bytes()
+    for name in ("pipe", "pipe-link", "null", "nowhere", "loop", "certs"):
+        kind = (tmp_path / name).lstat().st_mode
+        assert main(["certs", "token", str(folder), "lab", "--output", str(tmp_path / name)]) == ExitCode.NOT_SAVED
+        said = capsys.readouterr().err
+        assert said.startswith(f"error: --output {tmp_path / name} cannot be replaced (")
+        assert said.count("\n") == 1
+        assert (tmp_path / name).lstat().st_mode == kind
+    assert (folder / "tokens").read_bytes() == before
+    assert main(["certs", "token", str(folder), "lab", "--output", str(tmp_path / "file")]) == ExitCode.OK
+    assert (tmp_path / "file").is_symlink()
+    assert (tmp_path / "real").read_text()
+
+
+@pytest.mark.parametrize("kept", ["server.key", "server.pem", "tokens", "port", "authority/ca.key"])
+def test_init_replaces_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str], kept: str) -> None:
+    """A file that is there is kept, whatever it is: it may be a user's own key."""
+    (tmp_path / "c" / "authority").mkdir(parents=True)
+    (tmp_path / "c" / kept).write_text("mine")
+    assert main(["certs", "init", str(tmp_path / "c")]) == ExitCode.USAGE
+    assert f"{tmp_path / 'c' / kept} exists" in capsys.readouterr().err
+    assert [path.read_text() for path in (tmp_path / "c").rglob("*") if path.is_file()] == ["mine"]
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "message"),
+    [
+        ("client.pem", None, "has client.key without its certificate"),
+        ("client.pem", "/dev/null", "client.pem cannot be read (not a regular file)"),
+        ("client.pem", "/dev/zero", "client.pem cannot be read (not a regular file)"),
+        ("client.pem", "pipe", "client.pem cannot be read (not a regular file)"),
+        ("client.pem", "data", "has no certificate of a client in client.pem"),
+        ("client.key", "pipe", "client.key cannot be read (not a regular file)"),
+        ("ca.pem", "data", "has the certificate of another authority"),
+    ],
+)
+def test_a_client_replaces_only_its_own(
+    folder: Path, capsys: pytest.CaptureFixture[str], name: str, target: str | None, message: str
+) -> None:
+    """The files of a client are kept if one is missing, of another form, or of another authority."""
+    assert main(["certs", "client", str(folder), "bob", "--role", "viewer"]) == ExitCode.OK
+    held = folder / "clients" / "bob"
+    os.mkfifo(folder / "pipe")
+    (folder / "data").write_text("mine")
+    key = (held / "client.key").read_bytes()
+    (held / name).unlink()
+    if target is not None:
+        (held / name).symlink_to(folder / target)
+    assert main(["certs", "client", str(folder), "bob", "--role", "operator"]) == ExitCode.USAGE
+    assert message in capsys.readouterr().err
+    assert (folder / "data").read_text() == "mine"
+    assert name == "client.key" or (held / "client.key").read_bytes() == key
+
+
+@pytest.mark.parametrize(
+    ("file", "command"),
+    [
+        ("tokens", ["token", "{}", "lab"]),
+        ("ca.pem", ["token", "{}", "lab", "--join"]),
+        ("ca.pem", ["client", "{}", "lab"]),
+        ("authority/ca.key", ["client", "{}", "lab"]),
+        ("server.pem", ["renew", "{}"]),
+    ],
+)
+@pytest.mark.parametrize("kind", ["pipe", "/dev/zero"])
+def test_pipes_and_devices_end_no_command(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], file: str, command: list[str], kind: str
+) -> None:
+    """A pipe or device in the place of a file is one line, without waiting and without reading it."""
+    os.mkfifo(tmp_path / "pipe")
+    (folder / file).unlink()
+    (folder / file).symlink_to(tmp_path / kind)
+    assert main(["certs", *(word.format(folder) for word in command)]) == ExitCode.USAGE
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert f"{folder / file} cannot be read" in said
+    assert said.count("\n") == 1
 
 
 def test_tokens_added_at_once(folder: Path) -> None:

@@ -44,7 +44,9 @@ def test_a_file_that_cannot_be_written_ends_the_start(tmp_path: Path) -> None:
     assert caught.value.exit_code is ExitCode.USAGE
 
 
-@pytest.mark.parametrize("content", ["behaviors: {}\n", "sha256:abc", "\x00\x01", "12" + " " * 300 + "data", "12\n", "nan "])
+@pytest.mark.parametrize(
+    "content", ["behaviors: {}\n", "sha256:abc", "\x00\x01", "12" + " " * 300 + "data", "12\n", "nan "]
+)
 def test_another_file_is_not_replaced(tmp_path: Path, content: str) -> None:
     """A file that holds no beat is kept; one of an earlier actor, or an empty one, is taken over."""
     path = tmp_path / "file"

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import signal
+import ssl
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from actor_client.unity.dropin.flags import build_parser as unity_parser
 from learner.observe.address import read_addresses
+from learner.settings.load import load_run_options
 from tests.documents import blocks, commands, section
 from tests.e2e.processes import SECONDS, Child, Processes, command_environment, processes_in, wait_until
 from tests.e2e.runs import small, write_run
@@ -136,13 +140,25 @@ def test_players_join_over_tls(site: Site) -> None:
     assert "connected" in both.err()
 
 
+def opener(trusted: ssl.SSLContext | None) -> urllib.request.OpenerDirector:
+    """Returns what opens links without a proxy."""
+    return urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trusted))
+
+
 @pytest.mark.parametrize("tls", [False, True])
 def test_an_operator_works_from_another_machine(site: Site, tls: bool) -> None:
     """`status` and `pause` work with the control port, a copied token and, with TLS, the authority; without the token, `pause` does not."""
     page = section(OPERATORS, "Operate from another machine")
-    serve, copy, tunnel, status, link = commands(page)
+    serve, install, copy, tunnel, status, link = commands(page)
+    assert install[:3] == ["pip", "install", "."]
     control = str(reserve_ports())
     assert tunnel.count("50053:127.0.0.1:50053") == 1, "a token in plain text is proved for one port"
+    assert f"{serve[serve.index('--http-address') + 1]}" == "127.0.0.1:9464"
+    assert tunnel.count("9464:127.0.0.1:9464") == 1
+    (item,) = (each.split()[1] for each in page.split("`") if each.startswith("--set "))
+    assert unity_parser().parse_args(["--set", item]).set == [item]
+    assert item.partition("=")[2] in serve
+    assert load_run_options(None, set_items=["behaviors.A.trainer_type=ppo", item]).sources[item.partition("=")[0]]
 
     def here(words: list[str]) -> list[str]:
         return [word.replace("50053", control).replace("RUN.yaml", "run.yaml") for word in words]
@@ -159,7 +175,7 @@ def test_an_operator_works_from_another_machine(site: Site, tls: bool) -> None:
     mine = site.folder / ELSEWHERE  # without `results`, in which commands would find the learner's own token
     program, source, target = copy
     assert (program, source.partition(":")[0]) == ("scp", "LEARNER")
-    source = "token" if tls else source.partition(":")[2]
+    source = "token" if tls else source.partition(":DIR/")[2]
     (mine / target).write_bytes((site.folder / source).read_bytes())
     authority: tuple[str, ...] = ()
     if tls:
@@ -175,6 +191,12 @@ def test_an_operator_works_from_another_machine(site: Site, tls: bool) -> None:
     site.does([line[0], "pause", "--control", f"127.0.0.1:{control}"], *authority, where=ELSEWHERE, code=22)
     assert "token" in site.said
     assert link[:2] == ["ssh", "LEARNER"]
-    site.does(link[2:])
+    assert link[2] == "DIR/.venv/bin/rollcast"
+    site.does(["rollcast", *(word.replace("DIR", str(site.folder)) for word in link[3:])], where=ELSEWHERE)
     assert "#token=" in site.said
+    url = site.said.partition("#")[0].split()[-1]
+    assert url.startswith("https://" if tls else "http://")
+    trusted = ssl.create_default_context(cafile=mine / "ca.pem") if tls else None
+    with opener(trusted).open(f"{url}healthz", timeout=SECONDS) as answer:
+        assert answer.status == 200
     ends(learner)

@@ -107,7 +107,7 @@ def test_a_signal_amid_the_imports_ends_it_in_good_order(tmp_path: Path) -> None
 
 
 def test_what_ended_it_is_left_in_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`--error-file` gets the error instead of standard error, unless it cannot be written; success writes none."""
+    """`--error-file` gets the error instead of standard error, unless it is no file or cannot be written; success writes none."""
     common = ["unity", "--base-port", str(reserve_ports()), "--metrics-address=off", "--learner=127.0.0.1:1"]
     for name, options in (
         ("early", ["--env", "B", "--max-wall-seconds", "x"]),
@@ -117,9 +117,10 @@ def test_what_ended_it_is_left_in_a_file(tmp_path: Path, capsys: pytest.CaptureF
         said = (tmp_path / name).read_text()
         assert said
         assert said not in capsys.readouterr().err
-        nowhere = str(tmp_path / "nowhere" / name)
-        assert main([*common, *options, "--error-file", nowhere]) == ExitCode.USAGE
-        assert said in capsys.readouterr().err
+        os.mkfifo(tmp_path / f"{name}-pipe")
+        for refused in (tmp_path / "nowhere" / name, tmp_path / f"{name}-pipe", os.devnull):
+            assert main([*common, *options, "--error-file", str(refused)]) == ExitCode.USAGE
+            assert said in capsys.readouterr().err
     assert main([*common, "--max-wall-seconds=0.1", "--error-file", str(tmp_path / "good")]) == ExitCode.OK
     assert not (tmp_path / "good").exists()
 

@@ -134,7 +134,9 @@ def test_a_token_replaces_nothing_of_another(
     assert main(["certs", "token", str(folder), "lab", "--output", str(output)]) == ExitCode.USAGE
     assert (output.read_bytes(), (folder / "tokens").read_bytes()) == before
     said = capsys.readouterr().err
-    assert f"error: --output {output} {'cannot be replaced' if held == 'data after lines' else 'exists and holds'}" in said
+    assert (
+        f"error: --output {output} {'cannot be replaced' if held == 'data after lines' else 'exists and holds'}" in said
+    )
     if held == "viewer":
         assert "the token of a viewer, eyes, which actor lab would replace" in said
 
@@ -189,7 +191,7 @@ def test_join_replaces_only_its_own(
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "message"),
+    "held",
     [
         ("token", "a-token-of-a-trainer\n", "token was not written by a join code of this actor"),
         ("token", "", "token was not written"),
@@ -206,11 +208,10 @@ def test_join_replaces_nothing_of_another(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    content: str | None,
-    message: str,
+    held: tuple[str, str | None, str],
 ) -> None:
     """A folder laid out for a trainer, another actor's, and a user's own files are kept, and a pipe is not waited for."""
+    name, content, message = held
     assert main(["certs", "token", str(folder), "lab", "--join"]) == ExitCode.OK
     monkeypatch.setattr(sys, "stdin", io.StringIO(capsys.readouterr().out.splitlines()[-1]))
     target = tmp_path / "tr"
@@ -228,7 +229,9 @@ def test_join_replaces_nothing_of_another(
 
 
 @pytest.mark.parametrize("address", [None, b"\xff\xfe", b"x" * 10**6])
-def test_an_address_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str], address: bytes | None) -> None:
+def test_an_address_that_cannot_be_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], address: bytes | None
+) -> None:
     """An actor ends with one line if the address in its folder is a pipe, no text, or too long."""
     path = tmp_path / "learner"
     os.mkfifo(path) if address is None else path.write_bytes(address)
@@ -241,7 +244,7 @@ def test_an_address_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFi
 def test_an_output_replaces_files_only(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A token replaces no pipe, no device, no folder and no link to one; of a link to a file, the file is replaced."""
     os.mkfifo(tmp_path / "pipe")
-    targets = {"pipe-link": tmp_path / "pipe", "null": "/dev/null", "nowhere": "none", "loop": "loop", "file": "real"}
+    targets = {"pipe-link": "pipe", "null": "/dev/null", "nowhere": "none", "loop": "loop", "file": "real"}
     for name, target in targets.items():
         (tmp_path / name).symlink_to(target)
     (tmp_path / "real").touch()
@@ -311,12 +314,12 @@ def test_a_client_replaces_only_its_own(
 )
 @pytest.mark.parametrize("kind", ["pipe", "/dev/zero"])
 def test_pipes_and_devices_end_no_command(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], file: str, command: list[str], kind: str
+    folder: Path, capsys: pytest.CaptureFixture[str], file: str, command: list[str], kind: str
 ) -> None:
     """A pipe or device in the place of a file is one line, without waiting and without reading it."""
-    os.mkfifo(tmp_path / "pipe")
+    os.mkfifo(folder / "pipe")
     (folder / file).unlink()
-    (folder / file).symlink_to(tmp_path / kind)
+    (folder / file).symlink_to(folder / kind)
     assert main(["certs", *(word.format(folder) for word in command)]) == ExitCode.USAGE
     said = capsys.readouterr().err
     assert said.startswith("error: ")

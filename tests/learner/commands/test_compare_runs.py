@@ -154,6 +154,15 @@ def test_curves_are_drawn(results: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert {"Walker", "base", "slow", "environment steps", "mean training return"} <= set(words)
     told(capsys, *BASE, "--svg", "time.svg", "--x", "time")
     assert "minutes since the first actor joined" in Path("time.svg").read_text()
+    os.mkfifo("pipe")
+    for name, target in (("to-pipe", "pipe"), ("to-null", os.devnull), ("to-svg", "time.svg")):
+        Path(name).symlink_to(target)
+    for name in ("pipe", "to-pipe", "to-null"):
+        assert main(["compare", *BASE, "--svg", name]) == ExitCode.NOT_SAVED
+        assert f"{name} cannot be written: not a regular file" in capsys.readouterr().err
+    told(capsys, *BASE, "--svg", "to-svg")
+    assert Path("to-svg").is_symlink()
+    assert "environment steps" in Path("time.svg").read_text()
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Tests `rollcast init` and the schema of run files."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,10 @@ def test_init_overwrites_nothing(
     (tmp_path / "cartpole.yaml").write_text("mine")
     assert main(["init"]) == ExitCode.USAGE
     assert capsys.readouterr().err == "error: cartpole.yaml exists; move it, or run init in another folder\n"
+    os.mkfifo(SCHEMA_FILE)
+    assert main(["init", "lunarlander"]) == ExitCode.NOT_SAVED
+    assert f"{SCHEMA_FILE}: not a regular file" in capsys.readouterr().err
+    assert not Path("lunarlander.yaml").exists()
     assert (tmp_path / "cartpole.yaml").read_text() == "mine"
     assert main(["init", "../cartpole"]) == ExitCode.USAGE
     assert "there is no example '../cartpole'; the examples are bipedalwalker, cartpole, " in capsys.readouterr().err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,14 @@ def test_pipes_and_devices_are_no_files(tmp_path: Path) -> None:
     assert read_regular(tmp_path / "file", 10) == b"0123456789"
     with pytest.raises(OSError, match="has 10 bytes; the limit is 9"):
         read_regular(tmp_path / "file", 9)
+    os.truncate(tmp_path / "file", 2**28)
+    tracemalloc.start()
+    try:
+        with pytest.raises(OSError, match="the limit is"):
+            read_regular(tmp_path / "file", 2**27)
+        assert tracemalloc.get_traced_memory()[1] < 2**24, "a file that is too large is not read"
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_private_file_is_its_owners_alone(tmp_path: Path) -> None:

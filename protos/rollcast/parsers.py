@@ -79,7 +79,8 @@ class StrictParser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """Parses a command line; unknown words are an error, which comes before that of missing ones."""
-        required: list[Any] = [each for each in (*self._actions, *self._mutually_exclusive_groups) if each.required]
+        members: list[Any] = [*self._actions, *self._mutually_exclusive_groups]
+        required = [each for each in members if each.required]
         for each in required:
             each.required = False
         try:

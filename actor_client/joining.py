@@ -91,8 +91,10 @@ def _require_own(folder: Path, code: JoinCode) -> None:
         held[name] = content.decode("utf-8", "replace").strip()
     owner, written = held.get(PRINCIPAL, ""), {TOKEN: code.token, ADDRESS: code.address}
     if held.get(AUTHORITY, code.authority.strip()) != code.authority.strip():
-        address = f"for the learner at {printable(held[ADDRESS], 300)}" if ADDRESS in held else "of another authority"
-        holds = f"{folder} is {address}, and the code for that at {code.address}"
+        holds = f"{folder / AUTHORITY} is of another authority than the code's"
+        if held.get(ADDRESS, code.address) != code.address:
+            other = printable(held[ADDRESS], 300)
+            holds = f"{folder} is for the learner at {other}, and the code for that at {code.address}"
     elif owner and owner != code.name:
         holds = (
             f"{folder} is of the actor {printable(owner, 64)}, and the code of {code.name or 'an actor without a name'}"

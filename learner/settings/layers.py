@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path as FilePath
 from types import MappingProxyType
 
+from rollcast.files import read_regular
 from rollcast.history import VARIABLE as HISTORY_VARIABLE
 
 from learner.settings.base import Path, Tree, Value
@@ -128,15 +129,12 @@ def from_secrets(environ: Mapping[str, str], problems: Problems) -> Iterator[Ove
             problems.errors.append(_unknown_variable(f"secret {file}", upper, known))
             continue
         try:
-            with file.open("rb") as stream:
-                content = stream.read(MAX_SECRET_BYTES + 1)
-            text = content.decode().rstrip("\r\n")
+            text = read_regular(file, MAX_SECRET_BYTES).decode().rstrip("\r\n")
         except (OSError, UnicodeDecodeError) as error:
-            problems.errors.append(f"secret {file}: cannot be read as text: {type(error).__name__}")
+            reason = getattr(error, "strerror", None) or type(error).__name__
+            problems.errors.append(f"secret {file}: cannot be read as text: {reason}")
             continue
-        if len(content) > MAX_SECRET_BYTES:
-            problems.errors.append(f"secret {file}: is larger than {MAX_SECRET_BYTES} bytes")
-        elif text:
+        if text:
             yield Override(known[upper], _from_text(text, known[upper], {}), f"secret {file.name}")
 
 

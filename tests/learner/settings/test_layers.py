@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -133,10 +134,12 @@ def test_a_wrong_value_names_where_it_came_from(write_run: WriteRun, secrets: Pa
     assert "hunter2" not in lines
 
 
-@pytest.mark.parametrize("content", [b"\xff\xfe", b"x" * 70_000])
-def test_a_secret_that_is_no_short_text_is_an_error(write_run: WriteRun, secrets: Path, content: bytes) -> None:
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"x" * 70_000, None])
+def test_a_secret_that_is_no_short_text_is_an_error(write_run: WriteRun, secrets: Path, content: bytes | None) -> None:
     """A secret that is no small text file is an error."""
-    (secrets / "rollcast_max_sessions").write_bytes(content)
+    path = secrets / "rollcast_max_sessions"
+    path.unlink()
+    os.mkfifo(path) if content is None else path.write_bytes(content)
     with pytest.raises(UserError, match=r"secret .*rollcast_max_sessions"):
         load_run_options(write_run(RUN), environ={"ROLLCAST_SECRETS_DIR": str(secrets)})
 

@@ -244,6 +244,7 @@ _AUTHORITY: Final = "-----BEGIN CERTIFICATE-----\nMIIBAAAA\n-----END CERTIFICATE
 
 def _join_code(data: bytes) -> None:
     """Reads a join code as `rollcast join` does, and writes its folder."""
+    shutil.rmtree(_folder() / "certs", ignore_errors=True)  # a code of another principal replaces nothing
     address = join(_folder() / "certs", data.decode("utf-8", "replace"))
     assert (_folder() / "certs" / "learner").read_text(encoding="utf-8").strip() == address.strip()
 
@@ -262,7 +263,8 @@ def _join_codes() -> dict[str, bytes]:
 
 
 def _join_contents() -> dict[str, bytes]:
-    return {"content": json.dumps(["learner.example:50051", "300100", "a-token-of-an-actor"]).encode()}
+    content = ["learner.example:50051", "300100", "a-token-of-an-actor"]
+    return {"content": json.dumps(content).encode(), "named": json.dumps([*content, "lab"]).encode()}
 
 
 def _status_file(data: bytes) -> None:

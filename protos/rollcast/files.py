@@ -8,6 +8,7 @@ from typing import Final
 
 _FLAGS: Final = sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY"))
 """Flags with which opening does not block, makes no terminal the process's own, and hands nothing to child processes."""
+_PIECE_BYTES: Final = 1 << 16
 
 
 def read_regular(path: Path, max_bytes: int) -> bytes:
@@ -18,11 +19,19 @@ def read_regular(path: Path, max_bytes: int) -> bytes:
     """
     with open(path, "rb", opener=_open_regular) as stream:
         size_bytes = os.fstat(stream.fileno()).st_size
-        content = b"" if size_bytes > max_bytes else stream.read(max_bytes + 1)
-    size_bytes = max(size_bytes, len(content))
+        # A read allocates what it may get, and the limit is far above the size of most files.
+        pieces, left = [], max_bytes + 1
+        while (
+            left > 0
+            and size_bytes <= max_bytes
+            and (piece := stream.read(min(left, max(size_bytes + 1, _PIECE_BYTES))))
+        ):
+            pieces.append(piece)
+            left -= len(piece)
+    size_bytes = max(size_bytes, max_bytes + 1 - left)
     if size_bytes > max_bytes:
         raise OSError(errno.EFBIG, f"it has {size_bytes} bytes; the limit is {max_bytes}", str(path))
-    return content
+    return b"".join(pieces)
 
 
 def overwrite(path: Path, data: bytes) -> None:

@@ -13,14 +13,17 @@ import structlog
 from filelock import lock_descriptor
 
 from learner.common.exits import ExitCode, UserError
-from learner.common.platform import open_descriptor
+from learner.common.files import regular_descriptor
+from learner.common.platform import keep_from_readers
 
 LOCK_NAME = ".lock"
 
 _TRIES = 5
 _LOOKS = 2
 _TRY_SECONDS = 0.05
-_MAX_BYTES = 64
+_MAX_BYTES = 80
+_NO_FILE = frozenset({errno.ELOOP, errno.EINVAL, errno.EISDIR, errno.ENXIO})
+"""Errors of opening a link, a folder, a pipe or a socket."""
 
 log = structlog.get_logger(__name__)
 
@@ -34,13 +37,17 @@ class FolderLock:
         folder: The existing run folder.
 
     Raises:
-        UserError: Another process holds the lock.
+        UserError: Another process holds the lock, or the file is no lock of this folder.
         OSError: The folder cannot be written.
     """
 
     def __init__(self, folder: Path) -> None:
-        descriptor, _ = open_descriptor(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT)
+        descriptor = _open_to_take(folder / LOCK_NAME)
         self._descriptor: int | None = descriptor
+        if not _is_lock_of(descriptor, folder):  # the content of any other file must stay
+            self.release()
+            raise _not_ours(folder / LOCK_NAME, "it is not a lock of this folder")
+        keep_from_readers(descriptor)
         try:
             is_taken = _take(descriptor, _TRIES)
         except OSError:
@@ -53,9 +60,11 @@ class FolderLock:
             message = f"{holder} is running in {folder}: stop it first, or choose another --run-id"
             raise UserError(ExitCode.RUN_FOLDER_EXISTS, message)
         os.ftruncate(descriptor, 0)
+        os.lseek(descriptor, 0, os.SEEK_SET)
         # A line break first: on Windows other processes cannot read the first byte while the lock is held.
-        # The number of the file distinguishes it from a copy, which has another one.
-        os.write(descriptor, f"\n{os.getpid()}\n{os.fstat(descriptor).st_ino}\n".encode("ascii"))
+        # The numbers of the file and the folder distinguish them from a copy, which has others.
+        file, place = os.fstat(descriptor).st_ino, folder.stat().st_ino
+        os.write(descriptor, f"\n{os.getpid()}\n{file}\n{place}\n".encode("ascii"))
 
     @classmethod
     def is_held(cls, folder: Path) -> bool:
@@ -70,7 +79,9 @@ class FolderLock:
         except OSError:
             return None
         try:
-            return not _take(descriptor, _LOOKS)
+            # A copy by hard links has the same file, and so the lock of the learner of the original.
+            is_shared = os.fstat(descriptor).st_nlink > 1 and _is_of_another(descriptor, folder)
+            return not is_shared and not _take(descriptor, _LOOKS)
         except OSError:
             return None
         finally:
@@ -78,7 +89,7 @@ class FolderLock:
 
     @staticmethod
     def is_of_another_folder(folder: Path) -> bool:
-        """Returns whether no learner ever had a run folder, which is then a copy of the one that its learner had.
+        """Returns whether no learner has had a run folder in this place: it was copied, or moved from another file system.
 
         A folder that is moved within its file system is the same folder. Locks of older releases do not tell.
         """
@@ -89,8 +100,7 @@ class FolderLock:
         except OSError:
             return False
         try:
-            words = _words(descriptor)
-            return len(words) > 1 and words[1] != str(os.fstat(descriptor).st_ino)
+            return _is_of_another(descriptor, folder)
         except OSError:
             return False
         finally:
@@ -114,6 +124,21 @@ def locked_folder(folder: Path) -> Iterator[None]:
         yield
 
 
+def _open_to_take(path: Path) -> int:
+    """Opens a lock, and creates it if it is missing. Follows no link, whose target would be another's file.
+
+    Raises:
+        UserError: Something else is in its place.
+        OSError: The folder cannot be written.
+    """
+    try:
+        return regular_descriptor(path, os.O_RDWR | os.O_CREAT, follow_links=False)[0]
+    except OSError as error:
+        if error.errno in _NO_FILE or path.is_symlink():
+            raise _not_ours(path, "it is a link, or no regular file") from None
+        raise
+
+
 def _open_to_look(path: Path) -> int:
     """Opens a lock to inspect it; for writing if allowed, because a lock over NFS needs it.
 
@@ -121,11 +146,30 @@ def _open_to_look(path: Path) -> int:
         OSError: The lock does not exist or cannot be read.
     """
     try:
-        return open_descriptor(path, os.O_RDWR)[0]
+        return regular_descriptor(path, os.O_RDWR, follow_links=False)[0]
     except OSError as error:
         if error.errno not in {errno.EACCES, errno.EPERM, errno.EROFS}:
             raise
-        return open_descriptor(path, os.O_RDONLY)[0]
+        return regular_descriptor(path, os.O_RDONLY, follow_links=False)[0]
+
+
+def _not_ours(path: Path, why: str) -> UserError:
+    return UserError(
+        ExitCode.RUN_FILE, f"{path} cannot be the lock of a learner: {why}; remove it, or choose another --run-id"
+    )
+
+
+def _is_lock_of(descriptor: int, folder: Path) -> bool:
+    """Returns whether a file holds nothing, or what a lock holds; one with several names must be of this folder."""
+    words, found = _words(descriptor), os.fstat(descriptor)
+    is_lock = found.st_size <= _MAX_BYTES and all(word.isdecimal() for word in words)
+    return is_lock and (found.st_nlink <= 1 or words[2:] == [str(folder.stat().st_ino)])
+
+
+def _is_of_another(descriptor: int, folder: Path) -> bool:
+    """Returns whether a lock, by its numbers, was copied with its folder; False for those of older releases."""
+    numbers = (os.fstat(descriptor).st_ino, folder.stat().st_ino)
+    return any(word != str(number) for word, number in zip(_words(descriptor)[1:], numbers, strict=False))
 
 
 def _take(descriptor: int, tries: int) -> bool:
@@ -149,6 +193,9 @@ def _holder(descriptor: int) -> str:
 
 
 def _words(descriptor: int) -> list[str]:
-    """Returns the content of a lock: the process that took it last, and the number of the file then."""
+    """Returns the content of a lock: the process that took it last, and the numbers of the file and the folder then."""
     os.lseek(descriptor, 1, os.SEEK_SET)
-    return os.read(descriptor, _MAX_BYTES).decode("ascii", "replace").split()
+    content = os.read(descriptor, _MAX_BYTES).replace(
+        b"\0", b" "
+    )  # zeros, where power failed before the content was on disk
+    return content.decode("ascii", "replace").split()

@@ -44,8 +44,8 @@ class RunRow:
         state: ``starting`` (its learner does not listen yet), ``running``, ``waiting``, ``paused`` or ``ending`` while a
             learner uses the folder; otherwise ``finished``,
             ``stopped`` (it can be resumed), ``failed``, ``killed`` (its learner ended without a report), ``copy`` (a copy of
-            a run without an end, as of a backup: no learner ever had this folder), ``unstarted`` (no learner of it ever
-            listened), or ``unknown``.
+            a run without an end, as of a backup, or one from another disk: no learner has had it in this place),
+            ``unstarted`` (no learner of it ever listened), or ``unknown``, as where the lock cannot be read.
         reason: Why it ended; empty if unknown.
         generation: Number of starts of its learner; 0 if unknown.
         env_steps_trained: Trained steps of all behaviors together; None if unknown.
@@ -154,8 +154,17 @@ def _state(folder: Path, generation: int, summary: Mapping[str, Any], progress: 
     if reason:
         return _STATES.get(reason, "stopped"), reason
     if any((folder / name).exists() for name in (JOURNAL_FILE, ADDRESS_FILE, "run_state.pt")):
-        return ("copy" if FolderLock.is_of_another_folder(folder) else "killed"), ""
+        return _without_end(folder), ""
     return ("unstarted" if generation and not summary and not progress else "unknown"), ""
+
+
+def _without_end(folder: Path) -> str:
+    """Returns the state of a run that nobody is known to have, and that has not ended."""
+    if FolderLock.is_of_another_folder(folder):
+        return "copy"
+    may_run = (folder / ADDRESS_FILE).exists() and (folder / LOCK_NAME).is_file()
+    is_known = not may_run or FolderLock.state(folder) is not None
+    return "killed" if is_known else "unknown"  # another user's, or on a file system without locks
 
 
 def _is_newer(path: Path, other: Path) -> bool:

@@ -109,6 +109,13 @@ def open_regular(path: Path, flags: int = os.O_RDONLY, buffering: int = -1, *, f
     Raises:
         OSError: The file does not exist or is not a regular file.
     """
+    descriptor, mode = regular_descriptor(path, flags, follow_links=follow_links)
+    # The mode truncates nothing here; only `open` with a name does.
+    return cast("BinaryIO", os.fdopen(descriptor, mode, buffering))
+
+
+def regular_descriptor(path: Path, flags: int, *, follow_links: bool) -> tuple[int, str]:
+    """Returns the descriptor of a regular file, and the mode for ``os.fdopen``; arguments and errors as for `open_regular`."""
     descriptor, mode = open_descriptor(path, flags, follow_links=follow_links)
     kind = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(kind):
@@ -116,8 +123,7 @@ def open_regular(path: Path, flags: int = os.O_RDONLY, buffering: int = -1, *, f
         if stat.S_ISDIR(kind):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         raise OSError(errno.EINVAL, "not a regular file", str(path))
-    # The mode truncates nothing here; only `open` with a name does.
-    return cast("BinaryIO", os.fdopen(descriptor, mode, buffering))
+    return descriptor, mode
 
 
 def sync_folder(folder: Path) -> None:

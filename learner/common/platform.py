@@ -5,6 +5,7 @@ Every call that some system lacks is made here or in a library, selected by what
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import io
@@ -34,6 +35,7 @@ _NO_FOLLOW: Final[int] = getattr(os, "O_NOFOLLOW", 0)
 _ACCESS_FLAGS: Final = os.O_RDONLY | os.O_WRONLY | os.O_RDWR
 _HAS_FILE_MODES: Final = hasattr(os, "fchmod")
 _MAY_OTHERS: Final = 0o077
+_MAY_WRITE: Final = 0o222
 
 _BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 _HELD_OPEN: Final = (5, 32)
@@ -203,6 +205,14 @@ def make_private(descriptor: int) -> None:
     """Restricts an open file to its owner; does nothing on Windows, where the folder's rights apply."""
     if hasattr(os, "fchmod"):
         os.fchmod(descriptor, stat.S_IRUSR | stat.S_IWUSR)
+
+
+def keep_from_readers(descriptor: int) -> None:
+    """Lets only those open a file who may write to it: who has a file open can lock it. Does nothing on Windows."""
+    if hasattr(os, "fchmod"):
+        rights = stat.S_IMODE(os.fstat(descriptor).st_mode)
+        with contextlib.suppress(PermissionError):  # the file of another user of the group
+            os.fchmod(descriptor, rights & ~((~rights & _MAY_WRITE) << 1))
 
 
 def is_private(descriptor: int) -> bool:

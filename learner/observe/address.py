@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from rollcast.addresses import split_address
 from rollcast.files import read_regular
 
-from learner.common.files import open_regular
+from learner.common.files import WriteFailed, open_regular, write_file
 from learner.observe.jsonfile import write_json
 
 ADDRESS_FILE = "address.json"
@@ -77,7 +78,10 @@ def write_addresses(run_folder: Path, addresses: BoundAddresses) -> Path:
 
 
 def read_addresses(run_folder: Path) -> BoundAddresses | None:
-    """Returns the addresses saved by :func:`write_addresses`, or None if they are missing or invalid."""
+    """Returns the addresses saved by :func:`write_addresses`, or None if they are missing or invalid.
+
+    Each address has the form ``host:port``, and each path can be one, so that no caller fails at them.
+    """
     try:
         with open_regular(run_folder / ADDRESS_FILE) as stream:
             content, owner = json.loads(stream.read(_MAX_BYTES)), os.fstat(stream.fileno()).st_uid
@@ -90,7 +94,23 @@ def read_addresses(run_folder: Path) -> BoundAddresses | None:
         return None
     values = (content.get(name) for name in ("ca", "token", "run_id", "host", "page"))
     ca, token, run_id, host, page = (value if isinstance(value, str) else "" for value in values)
+    served = (address, control, *filter(None, (http, page)))
+    if not all(map(_is_address, served)) or not all(map(_is_path, (ca, token))):
+        return None
     return BoundAddresses(address, control, http, "ca" in content, ca, token, run_id, host, page, owner)
+
+
+def _is_address(text: str) -> bool:
+    with contextlib.suppress(ValueError):
+        _ = split_address(text)
+        return True
+    return False
+
+
+def _is_path(text: str) -> bool:
+    with contextlib.suppress(UnicodeEncodeError):
+        return b"\0" not in os.fsencode(text)
+    return False
 
 
 _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - compared, not bound
@@ -147,8 +167,8 @@ STARTS_AGAIN: Final = AwaitedAddress("-")
 
 def write_awaited(run_folder: Path, awaited: AwaitedAddress) -> None:
     """Writes ``.trainers`` in place of ``address.json``, where nothing answers; without it, rank 0 says what is missing."""
-    with contextlib.suppress(OSError):
-        (run_folder / TRAINERS_FILE).write_text(f"{awaited.attempt} {awaited.address}", encoding="ascii")
+    with contextlib.suppress(WriteFailed):
+        write_file(run_folder / TRAINERS_FILE, f"{awaited.attempt} {awaited.address}".encode("ascii"))
     with contextlib.suppress(OSError):
         (run_folder / ADDRESS_FILE).unlink()
 
@@ -159,4 +179,5 @@ def read_awaited(run_folder: Path) -> AwaitedAddress | None:
         words = read_regular(run_folder / TRAINERS_FILE, _MAX_BYTES).decode("ascii").split()
     except (OSError, UnicodeDecodeError):
         return None
-    return AwaitedAddress(*words) if len(words) == 2 or words == [STARTS_AGAIN.attempt] else None
+    is_valid = words == [STARTS_AGAIN.attempt] or (len(words) == 2 and _is_address(words[1]))
+    return AwaitedAddress(*words) if is_valid else None

@@ -6,11 +6,13 @@ that a behavior named ``on`` or ``1`` keeps its name. Of a key that is written t
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 
 import yaml
+from rollcast.files import read_regular
 
 from learner.common.exits import ExitCode, UserError
 from learner.settings.base import Path, Tree, Value
@@ -172,14 +174,13 @@ def read_document(path: FilePath) -> Document:
 
 def _read_text(path: FilePath) -> str:
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
+        content = read_regular(path, MAX_FILE_BYTES)
     except FileNotFoundError:
         raise _refusal(path, None, "does not exist; give the path of a run file") from None
     except OSError as error:
+        if error.errno == errno.EFBIG:
+            raise _refusal(path, None, f"is larger than {MAX_FILE_BYTES} bytes; this is not a run file") from None
         raise _refusal(path, None, f"cannot be read: {error.strerror or error}") from None
-    if len(content) > MAX_FILE_BYTES:
-        raise _refusal(path, None, f"is larger than {MAX_FILE_BYTES} bytes; this is not a run file")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

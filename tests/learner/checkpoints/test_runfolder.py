@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,8 +21,7 @@ from learner.checkpoints.lock import FolderLock
 from learner.checkpoints.runfolder import RunFolder, check_run_folder, open_run_folder
 from learner.commands.list_runs import list_runs
 from learner.common.exits import ExitCode, UserError
-from learner.common.files import WriteFailed
-from learner.common.platform import open_descriptor
+from learner.common.files import WriteFailed, regular_descriptor
 
 HOLDER = """
 import signal, sys
@@ -295,14 +295,69 @@ def test_only_a_full_disk_needs_room(tmp_path: Path, code: int, advised: bool, m
 def test_a_run_on_a_read_only_file_system_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a lock cannot be opened for writing, as in a read-only mount of a container, it still tells who has the folder."""
 
-    def opened(path: Path, flags: int) -> tuple[int, str]:
+    def opened(path: Path, flags: int, *, follow_links: bool) -> tuple[int, str]:
         if flags & os.O_RDWR:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
-        return open_descriptor(path, flags)
+        return regular_descriptor(path, flags, follow_links=follow_links)
 
     with open_run_folder(tmp_path, "run") as folder:
-        monkeypatch.setattr(lock, "open_descriptor", opened)
+        monkeypatch.setattr(lock, "regular_descriptor", opened)
         assert FolderLock.is_held(folder.path)
+
+
+@pytest.mark.parametrize("content", [b"", b"1\n", b"\n1\n2\n", bytes(30), b"\n" + b"9" * 20], ids=len)
+def test_a_lock_of_an_ended_learner_is_taken(tmp_path: Path, content: bytes) -> None:
+    """One of an earlier release is taken too, and one whose content a power failure has lost."""
+    path = run(tmp_path, "run_state.pt") / ".lock"
+    path.write_bytes(content)
+    open_run_folder(tmp_path, "run", resume=True).close()
+    assert not FolderLock.is_of_another_folder(path.parent)
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling", "pipe", "folder", "hard link", "text"])
+def test_only_a_lock_is_taken_as_one(tmp_path: Path, kind: str) -> None:
+    """A start follows no link, waits for no pipe and truncates no file but a lock of its folder."""
+    path = run(tmp_path, "run_state.pt") / ".lock"
+    path.unlink()
+    precious = tmp_path / "precious"
+    if kind != "dangling":
+        precious.write_text("1\n2\n3\n" if kind == "hard link" else "not to be lost")
+    make: dict[str, Callable[[Path], object]] = {
+        **dict.fromkeys(("link", "dangling"), lambda path: path.symlink_to(precious)),
+        "pipe": os.mkfifo,
+        "folder": Path.mkdir,
+        "hard link": lambda path: path.hardlink_to(precious),
+        "text": lambda path: path.write_text("not to be lost"),
+    }
+    make[kind](path)
+    error = refused(tmp_path, resume=True)
+    assert error.exit_code is ExitCode.RUN_FILE
+    assert f"{path} cannot be the lock of a learner" in error.message
+    assert precious.exists() is (kind != "dangling")
+    if kind in {"link", "text"}:
+        assert path.read_text() == "not to be lost"
+    assert not FolderLock.is_held(path.parent)
+
+
+def test_who_may_not_write_to_the_lock_cannot_take_it(tmp_path: Path) -> None:
+    """Who can open a file can lock it, so that another user's reader could keep the learner out."""
+    path = run(tmp_path, "run_state.pt") / ".lock"
+    for before, after in ((0o644, 0o600), (0o664, 0o660), (0o666, 0o666)):
+        path.chmod(before)
+        open_run_folder(tmp_path, "run", resume=True).close()
+        assert path.stat().st_mode & 0o777 == after
+
+
+def test_a_copy_by_hard_links_has_no_learner(tmp_path: Path) -> None:
+    """Its lock is the same file, and still that of the original's folder alone."""
+    with open_run_folder(tmp_path, "run") as folder:
+        (tmp_path / "copy").mkdir()
+        (tmp_path / "copy" / ".lock").hardlink_to(folder.path / ".lock")
+        assert (FolderLock.is_held(folder.path), FolderLock.is_held(tmp_path / "copy")) == (True, False)
+        assert FolderLock.is_of_another_folder(tmp_path / "copy")
+        with pytest.raises(UserError, match="not a lock of this folder; remove it"):
+            FolderLock(tmp_path / "copy")
+    open_run_folder(tmp_path, "run", resume="auto").close()
 
 
 def test_a_refused_start_does_not_keep_the_lock(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Tests the file with a learner's addresses."""
 
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -8,11 +9,15 @@ import pytest
 
 from learner.observe.address import (
     ADDRESS_FILE,
+    TRAINERS_FILE,
+    AwaitedAddress,
     BoundAddresses,
     page_url,
     read_addresses,
+    read_awaited,
     remove_addresses,
     write_addresses,
+    write_awaited,
 )
 
 
@@ -29,13 +34,38 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     assert read_addresses(tmp_path) is None
 
 
+def _with(name: str, value: str) -> str:
+    return json.dumps({"address": "a:1", "control": "a:2", name: value})
+
+
 @pytest.mark.parametrize(
-    "content", ["", "{", "[]", "{}", '{"address": 5, "control": "x"}', '{"address": "x"}', "\0", "\xff\xfe"]
+    "content",
+    [
+        *("", "{", "[]", "{}", '{"address": 5, "control": "x"}', '{"address": "x"}', "\0", "\xff\xfe"),
+        *(_with("address", "a:b"), _with("control", "a:99999"), _with("http", "a:b"), _with("http", "a..b:1")),
+        *(_with("page", "a\x1b[31m:1"), _with("token", "a\0b"), _with("ca", "\ud800")),
+    ],
 )
 def test_a_file_that_makes_no_sense_is_as_good_as_none(tmp_path: Path, content: str) -> None:
     """A damaged file counts as missing."""
     (tmp_path / ADDRESS_FILE).write_text(content, encoding="latin-1")
     assert read_addresses(tmp_path) is None
+
+
+@pytest.mark.parametrize("content", ["", "x", "x y z", "x 127.0.0.1:99999", "x a:b", "x a..b:1", "\xff :1"])
+def test_a_damaged_place_of_trainers_is_as_good_as_none(tmp_path: Path, content: str) -> None:
+    """No command fails at what stands in the place of an address."""
+    (tmp_path / TRAINERS_FILE).write_text(content, encoding="latin-1")
+    assert read_awaited(tmp_path) is None
+
+
+def test_the_place_of_trainers_follows_no_link(tmp_path: Path) -> None:
+    """A link in its place is replaced, and its target stays."""
+    (tmp_path / "precious").write_text("kept")
+    (tmp_path / TRAINERS_FILE).symlink_to("precious")
+    write_awaited(tmp_path, AwaitedAddress("name", "127.0.0.1:1"))
+    assert read_awaited(tmp_path) == AwaitedAddress("name", "127.0.0.1:1")
+    assert (tmp_path / "precious").read_text() == "kept"
 
 
 @pytest.mark.parametrize(

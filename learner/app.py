@@ -87,7 +87,7 @@ def serve(
         remove_addresses(folder.path)  # of a learner that was killed: a command would say that this one does not answer
         log.info("learner_starts", run=folder.run_id, resumed=folder.resuming, next=_next_step(loaded, folder))
         if folder.resuming and not checkpoints.inference:
-            _name_what_is_left_out(folder, loaded, "serve" if actors is None else "train")
+            _name_what_is_left_out(folder, loaded)
         # With a process of trainers, this one works without torch.
         if checkpoints.inference:
             from learner.commands.inference import serve_inference  # noqa: PLC0415
@@ -113,9 +113,9 @@ def serve(
         return stopped_code if ending.reason == SIGNAL else ExitCode.OK
 
 
-def _name_what_is_left_out(folder: RunFolder, loaded: LoadedRun, command: str) -> None:
+def _name_what_is_left_out(folder: RunFolder, loaded: LoadedRun) -> None:
     """Warns of flags and variables of the last start, which a run that is resumed without them forgets."""
-    names = left_out(folder.path, loaded, command)
+    names = left_out(folder.path, loaded)
     if names:
         log.warning(
             "flags_left_out",

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TextIO
 from rollcast.console import COMMANDS, add_completion, print_versions, report_old_package
 from rollcast.parsers import StrictParser, subparsers_of
 from rollcast.signals import stop_signal_numbers
-from rollcast.text import printable
+from rollcast.text import MAX_ERROR_CHARS, printable
 
 from learner.commands.certs_flags import add_certs
 from learner.commands.compare import add_compare
@@ -89,6 +89,10 @@ def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
         return _run(arguments, prog)
     except BrokenPipeError:  # the reader of the output has closed it, as in `... | head`
         return ExitCode.OK
+    except PermissionError as error:  # of a file in a run folder, whichever command looks for it
+        if error.filename is None:
+            raise
+        return _reported(UserError(ExitCode.USAGE, f"{error.filename} cannot be used: {error.strerror}"))
     except Exception:
         if report_old_package():
             return ExitCode.SHADOWED
@@ -130,11 +134,21 @@ def _run(arguments: Sequence[str] | None, prog: str) -> int:
     except UserError as error:
         if error.exit_code is ExitCode.MISSING_EXTRA and report_old_package():  # too old to have the module
             return ExitCode.SHADOWED
-        with suppress(OSError):  # the reader may be gone; the exit code reports the error too
-            for line in error.details:
-                print(f"  {printable(line, len(line))}", file=sys.stderr)
-            print(f"error: {printable(error.message, len(error.message))}", file=sys.stderr)
-        return error.code
+        return _reported(error)
+
+
+def _reported(error: UserError) -> int:
+    """Prints an error, and returns its exit code."""
+    with suppress(OSError):  # the reader may be gone; the exit code reports the error too
+        for line in error.details:
+            print(f"  {printable(line, len(line))}", file=sys.stderr)
+        print(f"error: {printable(error.message, len(error.message))}", file=sys.stderr)
+    return error.code
+
+
+def _say(line: str) -> None:
+    """Prints a line that holds text of a file or of a server."""
+    print(printable(line, MAX_ERROR_CHARS))
 
 
 def _add_serve(parser: argparse.ArgumentParser) -> None:
@@ -145,6 +159,8 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
         help="start the learner again, up to N times, if its device fails or memory runs out (default: 0)",
     )  # fmt: skip
     add_stopped_code(parser)
+    # Given by `rollcast unity`: the flags that it adds to those of the user.
+    parser.add_argument("--drop-in", metavar="FLAG,...", help=argparse.SUPPRESS)
     parser.set_defaults(run=_serve)
 
 
@@ -222,6 +238,7 @@ _NOT_SETTINGS = frozenset(
         "arguments",
         "can_start",
         "command",
+        "drop_in",
         "explain",
         "json",
         "parser",
@@ -384,7 +401,7 @@ def _status(parsed: argparse.Namespace) -> int:
     except WaitsForTrainersError as waits:
         if parsed.json:  # there is no status yet
             raise
-        print(waits.message)
+        _say(waits.message)
         return ExitCode.OK
     with found as operator:
 
@@ -404,7 +421,7 @@ def _status(parsed: argparse.Namespace) -> int:
 def _page(parsed: argparse.Namespace) -> int:
     from learner.commands.operator import page_link
 
-    print(page_link(_run_of(parsed), Path(parsed.results_dir)))
+    _say(page_link(_run_of(parsed), Path(parsed.results_dir)))
     return ExitCode.OK
 
 
@@ -424,7 +441,7 @@ def _resume(parsed: argparse.Namespace) -> int:
 
 def _save(parsed: argparse.Namespace) -> int:
     with _operator(parsed) as operator:
-        print(operator.save_checkpoint())
+        _say(operator.save_checkpoint())
     return ExitCode.OK
 
 
@@ -448,7 +465,7 @@ def _healthcheck(parsed: argparse.Namespace) -> int:
     try:
         found = _operator(parsed)
     except WaitsForTrainersError as waits:  # killed for it, it could never wait as long as its trainers need
-        print(waits.message)
+        _say(waits.message)
         return ExitCode.OK
     with found as operator:
         serving = operator.accepts_actors()

@@ -145,7 +145,10 @@ def env_args(given: Given) -> list[str]:
 def learner(given: Given, plan: Plan, address: LearnerAddress) -> list[str]:
     """Returns the command of the learner."""
     rest = [] if plan.log_format != "auto" else ["--log-format=mlagents"]
-    return [*learner_command("serve", given), f"--address={address.listen}", *rest, *env_args(given)]
+    added = [] if given.has_address else ["--address"]
+    added += ["--log-format"] if rest else []
+    own = [f"--address={address.listen}", *rest, f"--drop-in={','.join(added)}"]
+    return [*learner_command("serve", given), *own, *env_args(given)]
 
 
 def gateway(given: Given, plan: Plan, address: LearnerAddress, error_file: Path) -> list[str]:

@@ -85,6 +85,20 @@ def test_the_editor_has_a_port_of_its_own(tmp_path: Path) -> None:
     assert not [word for word in words if word.startswith(("--env", "--base-port", "--num-envs", "--timeout"))]
 
 
+@pytest.mark.parametrize(
+    ("said", "added"),
+    [
+        ([], "--address,--log-format"),
+        (["--log-format=json"], "--address"),
+        (["--address=127.0.0.1:50051", "--log-format=json"], ""),
+    ],
+)
+def test_the_learner_knows_which_flags_the_user_did_not_type(tmp_path: Path, said: list[str], added: str) -> None:
+    """They are named to the learner, which advises no flag that the user never gave."""
+    given, plan = _planned(tmp_path, *said)
+    assert f"--drop-in={added}" in commands.learner(given, plan, HERE)
+
+
 @pytest.mark.parametrize(("said", "wanted"), [([], "mlagents"), (["--log-format=json"], "json")])
 def test_the_console_is_that_of_mlagents_unless_told(tmp_path: Path, said: list[str], wanted: str) -> None:
     """The learner prints ML-Agents' lines by default; with JSON logs both print JSON."""

@@ -353,7 +353,7 @@ def find_running(run: str | None, results_dir: Path) -> tuple[Path, BoundAddress
             raise UserError(ExitCode.UNREACHABLE, f"the learner of {folder} is {state} and {waits}")
         raise UserError(
             ExitCode.UNREACHABLE,
-            f"{folder / ADDRESS_FILE} does not exist: no learner runs in that folder; start one with "
+            f"{folder / ADDRESS_FILE} does not exist or is damaged: no learner runs in that folder; start one with "
             f"{starting_again(folder.name, folder.parent)}",
         )
     return folder, addresses
@@ -367,7 +367,9 @@ def _names(folders: Sequence[Path], results_dir: Path) -> str:
 
 
 def _has_learner(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in (ADDRESS_FILE, TRAINERS_FILE))
+    with contextlib.suppress(PermissionError):
+        return any((folder / name).is_file() for name in (ADDRESS_FILE, TRAINERS_FILE))
+    return False
 
 
 def _runs(folder: Path) -> bool | None:
@@ -394,7 +396,7 @@ def _require_running(folder: Path) -> None:
     addresses = read_addresses(folder)
     if runs is False:
         why = (
-            f"{folder} is a copy of a run, and no learner ever had it"
+            f"{folder} was copied or moved here, and no learner has had it in this place"
             if FolderLock.is_of_another_folder(folder)
             else f"the learner of {folder} was killed: no process has the folder, only its address is left"
         )
@@ -466,10 +468,10 @@ def page_link(run: str | None, results_dir: Path) -> str:
 
 
 def _require_answer(url: str) -> None:
-    parts = urlsplit(url)
     try:
+        parts = urlsplit(url)
         socket.create_connection((parts.hostname or "", parts.port or 0), CONNECT_SECONDS).close()
-    except OSError:
+    except (OSError, ValueError):  # a host in brackets that is no address
         raise UserError(
             ExitCode.UNREACHABLE,
             f"no learner answers at {url}; if it was killed, start it again with the learner's --resume",

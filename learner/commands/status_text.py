@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import signal
 import time
@@ -10,12 +11,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TextIO
 
 from google.protobuf.json_format import MessageToDict
-from rollcast.text import printable
+from rollcast.text import MAX_ERROR_CHARS, printable
 from rollcast.v1 import control_pb2, session_pb2
 
 from learner.commands.list_runs import age
 from learner.observe import text
 from learner.observe.behavior_state import FIELDS
+from learner.observe.view import MAX_NAMED
 
 _HEADER = ("actor", "name", "link", "seen", "steps/s", "lag", "credit", "waits", "round trip")
 _MEAN_EPISODES: Final = 100
@@ -31,11 +33,15 @@ def status_document(status: control_pb2.StatusResponse, indent: int | None = 2) 
 def render_status(status: control_pb2.StatusResponse, page: str = "") -> str:
     """Returns the state as text: the run, what limits it, a block for each behavior, a table of the actors.
 
+    Whatever answers at the address, each line is one line, and a terminal obeys none of it.
+
     Args:
         status: State of the run.
         page: URL of the status page; empty if unknown.
     """
-    state = control_pb2.RunState.Name(status.state).removeprefix("RUN_STATE_").lower()
+    names = control_pb2.RunState.DESCRIPTOR.values_by_number
+    state = names[status.state].name if status.state in names else f"unknown state {status.state}"
+    state = state.removeprefix("RUN_STATE_").lower()
     lines = [f"run {status.run_id}, generation {status.generation}: {state}, up {status.uptime_seconds:.0f} s"]
     if page:
         lines.append(f"page {page}")
@@ -47,10 +53,10 @@ def render_status(status: control_pb2.StatusResponse, page: str = "") -> str:
     if status.HasField("lockstep"):
         lines.append(_lockstep_line(status.lockstep))
     lines += _actor_lines(status)
-    lines += [_quarantine_line(row) for row in status.quarantined]
+    lines += [_quarantine_line(row) for row in status.quarantined[:MAX_NAMED]]
     if status.last_error:
         lines.append(f"last error: {printable(status.last_error)}")
-    return "\n".join(lines)
+    return "\n".join(printable(line, MAX_ERROR_CHARS) for line in lines)
 
 
 def _lesson_line(row: control_pb2.LessonStatus) -> str:
@@ -105,7 +111,7 @@ def _numbers(row: control_pb2.BehaviorStatus) -> str:
     for each in FIELDS:
         value = row.numbers[each.name] if each.label and each.name in row.numbers else None
         if value is not None:
-            said[each.label] = text.figure(int(value) if each.is_whole else value)
+            said[each.label] = text.figure(int(value) if each.is_whole and math.isfinite(value) else value)
     own = {label: text.number(row.numbers[name]) for name, label in sorted(row.labels.items()) if name in row.numbers}
     return ", ".join(f"{printable(label)} {value}" for label, value in {**said, **own}.items())
 
@@ -128,7 +134,7 @@ def _actor_lines(status: control_pb2.StatusResponse) -> list[str]:
     """Returns a table with a row for each actor, each row followed by the actor's own counts."""
     away = [
         f"actor {printable(actor.actor_name, 40)} away for {age(actor.away_ms / 1000)}, may return to its session"
-        for actor in status.away
+        for actor in status.away[:MAX_NAMED]
     ]
     if status.actors_away > len(away):
         away.append(f"{status.actors_away - len(away)} more away; they may return to their sessions")

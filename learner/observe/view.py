@@ -8,6 +8,9 @@ from typing import Final, NamedTuple
 
 from learner.observe.behavior_state import BehaviorState
 
+MAX_NAMED: Final = 100
+"""Most actors that are listed as shut out, and as away, the newest ones."""
+
 
 class RunState(enum.StrEnum):
     """The state of the learner; the names are those of ``rollcast.v1.RunState`` without the prefix, in lower case."""

@@ -20,15 +20,13 @@ from learner.ingest.session_ids import short_id
 from learner.ingest.sessions import SessionTable
 from learner.observe.behavior_state import FIELDS, BehaviorState, LedgerNumbers
 from learner.observe.rates import WindowedRate
-from learner.observe.view import Bottleneck, LessonView, LockstepView, QuarantineView, RunView
+from learner.observe.view import MAX_NAMED, Bottleneck, LessonView, LockstepView, QuarantineView, RunView
 from learner.service.methods import BytesContext, Handlers, unary
 
 MAX_BYTES: Final = MAX_CHUNK_BYTES
 """Largest size of an answer, as accepted by operators' channels."""
 _FIELD_BYTES: Final = 8
 """Bytes of the tag and length of one actor in the list."""
-MAX_NAMED: Final = 100
-"""Most actors that are listed as shut out, and as away, the newest ones."""
 BOTTLENECKS: Final = {
     "none": control_pb2.BOTTLENECK_UNSPECIFIED,
     "learner": control_pb2.BOTTLENECK_LEARNER,

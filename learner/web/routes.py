@@ -26,8 +26,7 @@ from learner.observe.behavior_state import BehaviorState
 from learner.observe.history import HistoryView
 from learner.observe.metrics.learner import CONTENT_TYPE
 from learner.observe.rates import Throttle
-from learner.observe.view import ActorView
-from learner.service.control_calls import MAX_NAMED
+from learner.observe.view import MAX_NAMED, ActorView
 from learner.web.guard import RequestRefused, json_answer, to_json
 from learner.web.hooks import StatusView, WebHooks
 from learner.web.operator_token import OperatorToken

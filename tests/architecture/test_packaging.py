@@ -3,16 +3,19 @@
 import ast
 import importlib.metadata
 import re
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
 from typing import Any
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from learner.commands.init import SCHEMA_FILE, schema_text
+from learner.common.exits import ExitCode
 from tests.architecture.tree import PACKAGES, ROOT, nodes, shown, sources
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -93,6 +96,33 @@ def test_everything_imported_is_declared() -> None:
             if not {canonicalize_name(found) for found in known} & declared:
                 undeclared[f"{shown(path)}: {name}"] = known
     assert undeclared == {}
+
+
+@pytest.mark.slow
+def test_the_operators_commands_need_no_extra(tmp_path: Path) -> None:
+    """Who asks a learner on another machine, or lists runs in a shared folder, needs the base alone."""
+    base = {canonicalize_name(item.name) for item in requirements()}
+    further = {canonicalize_name(item.name) for item in requirements(*EXTRAS)} - base
+    distributions = importlib.metadata.packages_distributions()
+    hidden = sorted(name for name, of in distributions.items() if {canonicalize_name(each) for each in of} <= further)
+    assert {"torch", "yaml", "aiohttp"} <= set(hidden)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "generation").write_text("1")
+    (tmp_path / "run" / ".lock").write_text("1")
+    (tmp_path / "run" / "address.json").write_text('{"address": "127.0.0.1:1", "control": "127.0.0.1:1"}')
+    asked = [["--control", "127.0.0.1:1"], ["run", "--results-dir", str(tmp_path)], ["--results-dir", str(tmp_path)]]
+    called = [
+        [name, *words] for name in ("status", "pause", "resume", "save", "drain", "healthcheck") for words in asked
+    ]
+    called += [["page", *words] for words in asked[1:]] + [["runs", *asked[2]], ["release", "actor", *asked[0]]]
+    program = f"import sys\nsys.modules.update(dict.fromkeys({hidden}))\nfrom learner.cli import main\n"
+    program += f"print([int(main(words)) for words in {called}])"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=300, cwd=ROOT
+    )
+    codes = [int(ExitCode.UNREACHABLE)] * len(called)
+    codes[-2] = int(ExitCode.OK)
+    assert done.stdout.endswith(f"{codes}\n"), done.stderr
 
 
 def test_the_changelog_knows_the_version() -> None:

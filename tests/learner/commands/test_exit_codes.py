@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rollcast.errors import Draining
 
 from learner.cli import build_parser, main
 from learner.common.exits import ExitCode, UserError
-from tests.learner.commands.run_folders import trained_run
+from learner.observe.address import BoundAddresses, write_addresses
+from tests.learner.commands.run_folders import run_folder, trained_run
 from tests.learner.service.harness import running
 
 NOBODY = "127.0.0.1:1"
@@ -85,3 +89,42 @@ async def test_what_the_learner_refuses_has_one_code() -> None:
         assert await code_of("release", "nobody") == ExitCode.NOT_ALLOWED
         learner.hooks.error = Draining("the run ends")
         assert await code_of("pause") == ExitCode.NOT_ALLOWED
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(("status",), ("page",), ("pause",), ("healthcheck",), ("drain",), ("save",)),
+        *(("evaluate",), ("backup", "copies"), ("compare",), ("tournament",)),
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_folder_that_may_not_be_read_is_named(
+    words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run folder of mode 000 is one line in each command, and hides no other run."""
+    run = run_folder(tmp_path, "run")
+    write_addresses(run, BoundAddresses(NOBODY, NOBODY, http=NOBODY))
+    for name in ("stat", "open"):
+        _refuse_below(run, name, monkeypatch)
+    more = ("other",) if words[0] in {"compare", "tournament"} else ()
+    code = main([words[0], "run", *more, *words[1:], "--results-dir", str(tmp_path)])
+    said = capsys.readouterr().err
+    assert code in {ExitCode.USAGE, ExitCode.NOTHING_TO_RESUME}
+    assert said.startswith("error: ")
+    assert said.count("\n") == 1
+    if words[0] in {"status", "page", "healthcheck"}:
+        assert main([words[0], "--results-dir", str(tmp_path)]) == ExitCode.UNREACHABLE
+        assert "no running learner found" in capsys.readouterr().err
+
+
+def _refuse_below(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets a call of `os` fail as in a folder that this user may not enter; tests may run as root."""
+    real = getattr(os, name)
+
+    def refused(path: Any, *arguments: Any, **named: Any) -> Any:
+        if isinstance(path, str | Path) and folder in Path(path).parents:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return real(path, *arguments, **named)
+
+    monkeypatch.setattr(os, name, refused)

@@ -402,7 +402,7 @@ async def test_a_copy_does_not_steer_the_run_it_was_copied_from(tmp_path: Path, 
         for command in ("status", "healthcheck", "page", "pause", "drain"):
             code, said = await ended(command, "copy", *line)
             assert code == ExitCode.UNREACHABLE
-            assert "is a copy of a run, and no learner ever had it" in said
+            assert "was copied or moved here, and no learner has had it in this place" in said
         assert await ended("status", *line) == (ExitCode.OK, "")
 
 
@@ -560,3 +560,15 @@ def test_who_cannot_be_found(tmp_path: Path, folder_of: Callable[..., Path]) -> 
     assert caught.value.exit_code is ExitCode.UNREACHABLE
     with pytest.raises(UserError, match="gone, silent; name one of them"):
         page_link(None, tmp_path)
+
+
+def test_a_terminal_obeys_no_text_of_a_folder(
+    tmp_path: Path, hold: Callable[[Path], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Lines about a run whose files hold escapes are printable."""
+    folder = tmp_path / "r\x1bun"
+    folder.mkdir()
+    hold(folder)
+    write_awaited(folder, STARTS_AGAIN)
+    assert main(["status", "--results-dir", str(tmp_path)]) == ExitCode.OK
+    assert "r\\x1bun runs" in capsys.readouterr().out

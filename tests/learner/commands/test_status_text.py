@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from rollcast.v1 import control_pb2, session_pb2
 from learner.cli import main
 from learner.commands.status_text import render_status, status_document, watch
 from learner.common.exits import ExitCode
+from learner.observe.behavior_state import FIELDS
 
 
 class Output(io.StringIO):
@@ -145,3 +147,48 @@ def test_status_as_json() -> None:
     assert row["env_steps_trained"] == "0"
     assert "mean_return_100" not in row, "a mean of nothing is not zero"
     assert row["books"]["lost"] == [{"reason": "restart", "steps": "2"}]
+
+
+HOSTILE = "\x1b]0;x\x07\nforged"
+
+
+def _fill(message: Any) -> None:
+    """Gives each field of a message a value that a hostile server would."""
+    for field in message.DESCRIPTOR.fields:
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            held = getattr(message, field.name)
+            value = field.message_type.fields_by_name["value"]
+            names = ["best_principals", *(each.name for each in FIELDS)]
+            held.update(dict.fromkeys([*names, HOSTILE], HOSTILE if value.type == value.TYPE_STRING else math.inf))
+        elif field.message_type is not None:
+            held = getattr(message, field.name)
+            _fill(held.add() if field.is_repeated else held)
+        else:
+            is_text, is_float = field.type == field.TYPE_STRING, field.type in {field.TYPE_DOUBLE, field.TYPE_FLOAT}
+            value = HOSTILE if is_text else math.nan if is_float else field.type != field.TYPE_BYTES and 2**31 - 1
+            value = value or b"\x1b"
+            value = True if field.type == field.TYPE_BOOL else value
+            if field.is_repeated:
+                getattr(message, field.name).append(value)
+            else:
+                setattr(message, field.name, value)
+
+
+def test_a_terminal_obeys_no_text_of_a_server() -> None:
+    """Whatever whoever answers sends is shown, each text within its line."""
+    status = control_pb2.StatusResponse(server_version=HOSTILE)
+    _fill(status)
+    status.state = 4242  # type: ignore[assignment]
+    said = render_status(status, f"http://{HOSTILE}/")
+    assert said.replace("\n", "").isprintable()
+    assert not [line for line in said.splitlines() if line.startswith("forged")]
+    assert "unknown state 4242" in said
+    assert said.count("]0;x") > 10
+
+
+def test_as_many_actors_are_named_as_a_learner_names() -> None:
+    """A list that another server makes longer is cut, and the others are counted."""
+    away = [control_pb2.AwayActor(actor_name="a")] * 40_000
+    said = render_status(control_pb2.StatusResponse(away=away, actors_away=40_000))
+    assert said.count("away for") == 100
+    assert "39900 more away" in said

@@ -81,7 +81,7 @@ def load_run_options(
     Raises:
         UserError: A setting is invalid; ``details`` has every problem if there are several.
     """
-    document = Document() if path is None else read_document(path)
+    document = Document() if path is None else read_document(path, is_given=True)
     old = old_format(document.tree, RunOptions.model_fields)
     if old is not None:
         raise UserError(ExitCode.RUN_FILE, f"{path}: {old}")

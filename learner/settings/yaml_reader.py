@@ -143,13 +143,18 @@ def parse_value(text: str) -> Value:
         raise ValueError(str(error).partition("\n")[0]) from None
 
 
-def read_document(path: FilePath) -> Document:
+def read_document(path: FilePath, *, is_given: bool = False) -> Document:
     """Reads a run file.
+
+    Args:
+        path: The file.
+        is_given: Whether the user has named it, so that it may be a pipe, as in ``serve <(make-settings)``; in a run folder nobody may
+            ever write to one.
 
     Raises:
         UserError: The file is missing, unreadable, not YAML, not a map, or contains something that is not allowed.
     """
-    text = _read_text(path)
+    text = _read_text(path, is_given=is_given)
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         if node is None:
@@ -172,9 +177,15 @@ def read_document(path: FilePath) -> Document:
     return Document(tree if isinstance(tree, dict) else {}, builder.lines, builder.repeated)
 
 
-def _read_text(path: FilePath) -> str:
+def _read_text(path: FilePath, *, is_given: bool) -> str:
     try:
-        content = read_regular(path, MAX_FILE_BYTES)
+        if is_given and not path.is_file():
+            with path.open("rb") as pipe:
+                content = pipe.read(MAX_FILE_BYTES + 1)
+            if len(content) > MAX_FILE_BYTES:
+                raise OSError(errno.EFBIG, "")
+        else:
+            content = read_regular(path, MAX_FILE_BYTES)
     except FileNotFoundError:
         raise _refusal(path, None, "does not exist; give the path of a run file") from None
     except OSError as error:

@@ -14,7 +14,7 @@
 #   GPU          arguments for the GPU suite, as in: make gpu GPU='updates waits'; GPU=--list names its checks
 #   SBOM         extras for the bill of materials, as in: make sbom SBOM='learner certs'; the default is those of the images
 #   FUZZ         arguments for the fuzzer, as in: make fuzz FUZZ='http --seconds 600'; FUZZ=--list names its targets
-#   MUTANTS      arguments for the mutants, as in: make mutants MUTANTS='learner/ingest/ledger.py --sample 60'
+#   MUTANTS      arguments for the mutants, as in: make mutants MUTANTS='learner/service/ingest/ledger.py --sample 60'
 #   CHAOS        arguments for the chaos runs, as in: make chaos CHAOS='--seconds 120 --seeds 1'
 #   SOAK         arguments for the soak, as in: make soak SOAK='--seconds 3600'
 #   GATES        arguments for the gates, as in: make gates GATES='cartpole-ppo --seeds 1'; GATES=--list names them
@@ -79,7 +79,7 @@ costs: ## record the processor time of each test file, by which they are split b
 fuzz: ## fuzz the decoders of outside bytes with atheris (hours; Linux; FUZZ='http --seconds 600')
 	@$(TASKS) fuzz $(FUZZ)
 
-mutants: ## check the tests of modules with mutants of these (Linux; MUTANTS='learner/ingest/ledger.py --sample 60')
+mutants: ## check the tests of modules with mutants of these (Linux; MUTANTS='learner/service/ingest/ledger.py --sample 60')
 	@$(TASKS) mutants $(MUTANTS)
 
 bench: venv ## compare with other trainers and with this machine's limits

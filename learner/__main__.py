@@ -2,7 +2,7 @@
 
 import sys
 
-from learner.cli import main
+from learner.cli.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

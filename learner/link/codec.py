@@ -49,21 +49,20 @@ from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from rollcast.transforms import ActionTransform
 from rollcast.v1 import policy_pb2
 
-from learner.common.exits import ExitCode, UserError
 from learner.link.control import RequestKind
 from learner.link.evaluation import Order
 from learner.link.footprint import Footprint
 from learner.link.matches import Match, Seat
-from learner.link.policies import PolicyKey, StoredPolicy
 from learner.link.ring import RingReader, RingWriter
 from learner.link.to_front import Pace, ToFront
 from learner.link.to_trainers import Actor, ToTrainers
 from learner.link.turns import TurnKind
-from learner.observe.address import BoundAddresses
-from learner.observe.behavior_state import BehaviorState, Field, GameView, Metric, TrainerStats
-from learner.observe.meters import BehaviorCounts, Buckets, CheckpointCounts, RunCounts
-from learner.observe.summary import BehaviorSummary
-from learner.observe.view import (
+from learner.shared.exits import ExitCode, UserError
+from learner.shared.observe.address import BoundAddresses
+from learner.shared.observe.behavior_state import BehaviorState, Field, GameView, Metric, TrainerStats
+from learner.shared.observe.meters import BehaviorCounts, Buckets, CheckpointCounts, RunCounts
+from learner.shared.observe.summary import BehaviorSummary
+from learner.shared.observe.view import (
     AwayView,
     Bottleneck,
     GpuUse,
@@ -74,9 +73,10 @@ from learner.observe.view import (
     RunView,
     TroubleView,
 )
-from learner.settings.load import LoadedRun
-from learner.settings.options import RunOptions
-from learner.settings.trainer import TrainerSettings
+from learner.shared.policies import PolicyKey, StoredPolicy
+from learner.shared.settings.load import LoadedRun
+from learner.shared.settings.options import RunOptions
+from learner.shared.settings.trainer import TrainerSettings
 
 PIECE_BYTES: Final = FRAME_BYTES
 """Largest piece of an encoded message, in bytes: a large policy does not keep the way from other messages."""

@@ -6,9 +6,9 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from learner.common.exits import ExitCode
-from learner.observe.summary import BehaviorSummary
-from learner.observe.view import RunView
+from learner.shared.exits import ExitCode
+from learner.shared.observe.summary import BehaviorSummary
+from learner.shared.observe.view import RunView
 
 
 class RequestKind(enum.StrEnum):

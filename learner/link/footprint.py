@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from rollcast.specs import BehaviorSpec
 
-from learner.settings.trainer import TrainerSettings
+from learner.shared.settings.trainer import TrainerSettings
 
 
 @dataclass(frozen=True, slots=True)

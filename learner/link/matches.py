@@ -11,7 +11,7 @@ import numpy as np
 from rollcast.chunks import Chunk, GameResult
 from rollcast.enums import AssignmentRole, GroupEnd, Purpose, SegmentEnd
 
-from learner.link.policies import PolicyKey
+from learner.shared.policies import PolicyKey
 
 _NUMBERS_OF_A_START: Final = 2**32
 """Match numbers of one start of the learner, so that no two starts use the same."""

@@ -9,9 +9,9 @@ from typing import Any
 
 from rollcast.v1 import policy_pb2
 
-from learner.common.exits import ExitCode
-from learner.observe.address import BoundAddresses
-from learner.settings.load import LoadedRun
+from learner.shared.exits import ExitCode
+from learner.shared.observe.address import BoundAddresses
+from learner.shared.settings.load import LoadedRun
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,11 @@ from learner.link.evaluation import Order
 from learner.link.footprint import Judgement
 from learner.link.matches import Match
 from learner.link.opening import Logged, NotOpened, Opened
-from learner.link.policies import StoredPolicy
 from learner.link.turns import Turn
-from learner.observe.behavior_state import TrainerStats
-from learner.observe.meters import RunCounts
-from learner.observe.view import GpuUse, LessonView, LockstepView
+from learner.shared.observe.behavior_state import TrainerStats
+from learner.shared.observe.meters import RunCounts
+from learner.shared.observe.view import GpuUse, LessonView, LockstepView
+from learner.shared.policies import StoredPolicy
 
 NOT_TRAINING: Final = "not_training"
 """Drop reason for steps of a behavior without a trainer, or whose trainer does not learn (any more)."""

@@ -9,12 +9,12 @@ from typing import Any
 from rollcast.specs import BehaviorSpec
 from rollcast.trajectories import Chunk
 
-from learner.common.leave_one_out import Source
 from learner.link.control import Close, Request, Seen, StopTurns
 from learner.link.footprint import JudgeDeclaration
 from learner.link.opening import Begin, GiveUp, Hello
 from learner.link.turns import Follow, Over, Turn
-from learner.settings.trainer import TrainerSettings
+from learner.shared.leave_one_out import Source
+from learner.shared.settings.trainer import TrainerSettings
 
 
 @dataclass(frozen=True, slots=True)

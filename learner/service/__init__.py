@@ -1,1 +1,1 @@
-"""gRPC in and out: stops 5 and 11 of a step's path. Imports no torch and reaches trainers only over `learner.link`."""
+"""Receives experience and sends policies: the process of the learner that actors, operators and scrapers connect to."""

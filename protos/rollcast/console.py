@@ -68,7 +68,7 @@ class _Command(NamedTuple):
     help: str
 
 
-_LEARNER: Final = _Program("learner.cli", ("learner",), "learner", 14, "learner.cli", "rollcast-learner")
+_LEARNER: Final = _Program("learner.cli.cli", ("learner",), "learner", 14, "learner.cli.cli", "rollcast-learner")
 _TRAIN: Final = _LEARNER._replace(packages=("learner", "actor_client"), extras="learner,actor,gym")
 _ACTOR: Final = _Program(
     "actor_client.__main__", ("actor_client",), "actor,gym", 12, "actor_client.cli", "rollcast-actor"

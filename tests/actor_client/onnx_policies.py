@@ -6,7 +6,7 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 from rollcast.policies import describe_payload
 
-from learner.link.policies import StoredPolicy
+from learner.shared.policies import StoredPolicy
 from tests.actor_client.scripted import policy_description
 
 

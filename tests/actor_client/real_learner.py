@@ -7,15 +7,15 @@ import threading
 from collections.abc import Coroutine, Mapping
 from typing import Any, Self, TypeVar
 
-from learner.checkpoints.snapshots import SnapshotFiles
-from learner.ingest.snapshots import snapshot
-from learner.link.policies import StoredPolicy
 from learner.link.to_front import Pace
 from learner.link.to_trainers import Experience
-from learner.settings.options import RunOptions
+from learner.service.ingest.snapshots import snapshot
+from learner.shared.policies import StoredPolicy
+from learner.shared.runfolder.snapshots import SnapshotFiles
+from learner.shared.settings.options import RunOptions
 from tests.actor_client.scripted import DEAD_SECONDS
-from tests.learner.service.harness import Learner
-from tests.learner.service.samples import make_options
+from tests.learner.service.calls.harness import Learner
+from tests.learner.service.calls.samples import make_options
 from tests.ports import reserve_ports
 
 T = TypeVar("T")

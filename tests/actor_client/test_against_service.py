@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from actor_client.connection.link import LearnerLink
-from learner.ingest.ledger import LedgerBooks
+from learner.service.ingest.ledger import LedgerBooks
 from tests.actor_client.connection.harness import Actor, load
 from tests.actor_client.real_learner import RealLearner
 from tests.actor_client.scripted import wait_until
-from tests.learner.service.samples import make_policy, make_spec
+from tests.learner.service.calls.samples import make_policy, make_spec
 
 
 @contextmanager

@@ -130,12 +130,12 @@ def test_a_process_ends_whatever_user_code_has_left(left: str, said: str) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("command", ["learner", "actor_client"])
-def test_a_signal_during_the_start_ends_a_command_with_130(command: str, number: signal.Signals) -> None:
+@pytest.mark.parametrize("module", ["learner.cli.cli", "actor_client.cli"])
+def test_a_signal_during_the_start_ends_a_command_with_130(module: str, number: signal.Signals) -> None:
     """All signals that ask a process to end do so at once, with the documented exit code."""
     program = f"""
 import time, sys
-import {command}.cli as cli
+import {module} as cli
 
 def _run(*_):
     print("ready", flush=True)

@@ -16,9 +16,9 @@ from actor_client.pettingzoo.factory import make_agents
 from actor_client.unity.channels.framing import pack, unpack
 from actor_client.unity.channels.plugins import load_plugins
 from actor_client.unity.channels.side_channels import SideChannels
-from learner.callbacks.base import CheckpointSaved, PolicyUpdated, RunEnded
-from learner.callbacks.runner import CallbackRunner, load_callbacks
-from learner.cli import main
+from learner.cli.cli import main
+from learner.training.callbacks.base import CheckpointSaved, PolicyUpdated, RunEnded
+from learner.training.callbacks.runner import CallbackRunner, load_callbacks
 from tests.architecture.tree import ROOT, own_files, shown
 from tests.documents import blocks, text_of
 
@@ -148,8 +148,8 @@ def test_the_environment_of_its_page_is_seen_and_masked(
     [
         "README.md",
         "learner/README.md",
-        "learner/evaluation/README.md",
-        "learner/run/lockstep/README.md",
+        "learner/training/matches/evaluation.md",
+        "learner/training/lockstep/README.md",
         "actor_client/envs/README.md",
         "deploy/runs",
         "deploy/examples",

@@ -11,7 +11,7 @@ from rollcast.parsers import walk
 
 from actor_client.cli import build_parser as actor_parser
 from actor_client.unity.dropin.flags import build_parser as unity_parser
-from learner.cli import build_parser as learner_parser
+from learner.cli.cli import build_parser as learner_parser
 
 PARSERS = [each for build in (actor_parser, unity_parser, learner_parser) for each in walk(build())]
 OTHER_FORMS = {

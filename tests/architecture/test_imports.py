@@ -17,26 +17,26 @@ from tests.architecture.tree import PACKAGES, ROOT, module_name, nodes, sources
 WITHOUT_TORCH = (
     "rollcast",
     "actor_client",
-    "learner.callbacks",
-    "learner.cli",
-    "learner.common.exits",
-    "learner.common.files",
-    "learner.commands.operator",
-    "learner.common.plugins",
-    "learner.commands.compare_runs",
-    "learner.commands.comparison_report",
-    "learner.commands.list_runs",
-    "learner.settings",
-    "learner.observe",
-    "learner.front",
-    "learner.ingest",
+    "learner.training.callbacks",
+    "learner.cli.cli",
+    "learner.shared.exits",
+    "learner.shared.files",
+    "learner.cli.operator",
+    "learner.shared.plugins",
+    "learner.cli.compare_runs",
+    "learner.cli.comparison_report",
+    "learner.start.list_runs",
+    "learner.shared.settings",
+    "learner.shared.observe",
+    "learner.service.run",
+    "learner.service.ingest",
     "learner.link",
-    "learner.service",
-    "learner.web",
-    "learner.web.learner_hooks",
-    "learner.run.writers",
-    "learner.publish.store",
-    "learner.publish.broadcast",
+    "learner.service.calls",
+    "learner.service.web",
+    "learner.service.web.learner_hooks",
+    "learner.training.run.writers",
+    "learner.service.policies.store",
+    "learner.service.policies.broadcast",
 )
 """Modules, and packages with all their modules, that must work where torch is not installed."""
 
@@ -100,7 +100,9 @@ def test_a_package_loads_nothing_foreign(package: str, foreign: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("program", ["import actor_client.policy.graph", "import learner.publish.check, onnxruntime"])
+@pytest.mark.parametrize(
+    "program", ["import actor_client.policy.graph", "import learner.training.export.check, onnxruntime"]
+)
 def test_nothing_is_told_to_the_maker_of_the_runtime(program: str, tmp_path: Path) -> None:
     """ONNX Runtime, which reports what it runs unless told otherwise, leaves no identifier and no queue of reports."""
     silent = {"CI", "ORT_DISABLE_TELEMETRY", "XDG_CACHE_HOME"}  # with these it reports nothing, or writes elsewhere
@@ -117,8 +119,8 @@ def test_nothing_is_told_to_the_maker_of_the_runtime(program: str, tmp_path: Pat
         "rollcast.v1.session_pb2_grpc",
         "actor_client.app",
         "actor_client.unity.server",
-        "learner.commands.operator",
-        "learner.service.server",
+        "learner.cli.operator",
+        "learner.service.calls.server",
     ],
 )
 def test_grpc_is_loaded_without_its_support_for_forks(module: str, given: str) -> None:
@@ -136,7 +138,7 @@ def test_grpc_is_loaded_without_its_support_for_forks(module: str, given: str) -
 
 @pytest.mark.slow
 def test_the_actor_s_help_needs_no_heavy_library() -> None:
-    """Help imports no inference, environment or wire library; tests/learner/test_cli.py has the learner's."""
+    """Help imports no inference, environment or wire library; tests/learner/cli/test_cli.py has the learner's."""
     help_text = "import contextlib\nwith contextlib.suppress(SystemExit): actor_client.cli.main(['--help'])"
     heavy = {"torch", "onnx", "onnxruntime", "gymnasium", "numpy", "pydantic", "structlog", "grpc"}
     program = f"import sys, actor_client.cli\n{help_text}\nprint('loaded', *sorted({heavy} & set(sys.modules)))"

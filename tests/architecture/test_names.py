@@ -6,22 +6,19 @@ from tests.architecture.tree import PACKAGES, files, shown
 
 ALGORITHM = re.compile(r"\b(?:ppo|appo|impala|sac|poca)\b")
 FOLDERS = (
-    "callbacks",
-    "curriculum",
-    "ingest",
     "link",
-    "observe",
-    "run",
     "service",
-    "settings",
-    "front",
-    "web",
+    "shared",
+    "training/callbacks",
+    "training/curriculum",
+    "training/lockstep",
+    "training/run",
 )
 EXCEPT = frozenset(
     {
-        "learner/settings/hyperparameters.py",  # has the table
-        "learner/settings/README.md",  # the page of every key, made from the table
-        "learner/settings/environment.py",  # the run id that ML-Agents gives to runs without one
+        "learner/shared/settings/hyperparameters.py",  # has the table
+        "learner/shared/settings/README.md",  # the page of every key, made from the table
+        "learner/shared/settings/environment.py",  # the run id that ML-Agents gives to runs without one
     }
 )
 

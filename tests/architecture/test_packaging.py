@@ -14,8 +14,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from learner.commands.init import SCHEMA_FILE, schema_text
-from learner.common.exits import ExitCode
+from learner.shared.exits import ExitCode
+from learner.start.init import SCHEMA_FILE, schema_text
 from tests.architecture.tree import PACKAGES, ROOT, nodes, shown, sources
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -115,7 +115,7 @@ def test_the_operators_commands_need_no_extra(tmp_path: Path) -> None:
         [name, *words] for name in ("status", "pause", "resume", "save", "drain", "healthcheck") for words in asked
     ]
     called += [["page", *words] for words in asked[1:]] + [["runs", *asked[2]], ["release", "actor", *asked[0]]]
-    program = f"import sys\nsys.modules.update(dict.fromkeys({hidden}))\nfrom learner.cli import main\n"
+    program = f"import sys\nsys.modules.update(dict.fromkeys({hidden}))\nfrom learner.cli.cli import main\n"
     program += f"print([int(main(words)) for words in {called}])"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=300, cwd=ROOT

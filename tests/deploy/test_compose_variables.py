@@ -6,7 +6,7 @@ import yaml
 
 from actor_client.settings.commands import GymSettings
 from actor_client.settings.loading import load
-from learner.settings.load import load_run_options
+from learner.shared.settings.load import load_run_options
 from tests.deploy.promql import DEPLOY
 
 COMPOSE = DEPLOY.parent / "docker-compose.yml"

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from rollcast.errors import BY_REASON
 
-from learner.observe.metrics.values import BOUNDS
-from learner.settings.service import ServiceSettings
+from learner.shared.observe.values import BOUNDS
+from learner.shared.settings.service import ServiceSettings
 from tests.architecture.tree import ROOT
 from tests.deploy.promql import rules
 

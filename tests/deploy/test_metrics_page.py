@@ -10,11 +10,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from actor_client.connection.books import ActorSnapshot
 from actor_client.metrics import ActorBuild, ActorMetrics
 from actor_client.unity.metrics import PlayerMetrics, PlayersSnapshot
-from learner.observe.behavior_state import FIELDS, BehaviorState
-from learner.observe.meters import RunMeters
-from learner.observe.metrics.learner import LearnerMetrics
-from learner.observe.metrics.state import Disk, MetricsSnapshot, Spread
-from learner.observe.view import GpuUse, LessonView, LockstepView, RunState, RunView
+from learner.service.metrics.learner import LearnerMetrics
+from learner.service.metrics.state import Disk, MetricsSnapshot, Spread
+from learner.shared.observe.behavior_state import FIELDS, BehaviorState
+from learner.shared.observe.meters import RunMeters
+from learner.shared.observe.view import GpuUse, LessonView, LockstepView, RunState, RunView
 from tests.architecture.tree import ROOT
 
 PAGE = ROOT / "deploy" / "METRICS.md"

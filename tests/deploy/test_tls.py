@@ -16,7 +16,7 @@ from rollcast.auth import JoinCode, Role, parse_tokens
 from rollcast.tls import read_token
 
 from actor_client.exits import ExitCode
-from learner.observe.address import read_addresses
+from learner.shared.observe.address import read_addresses
 from tests.architecture.tree import ROOT
 from tests.e2e.processes import processes_in
 from tests.e2e.runs import small, write_run

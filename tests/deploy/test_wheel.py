@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import pytest
 
-from learner.observe.address import read_addresses
+from learner.shared.observe.address import read_addresses
 from tests.documents import commands, section
 from tests.e2e.processes import command_environment, wait_until
 
@@ -232,6 +232,10 @@ def test_the_wheel_holds_what_is_needed_outside_a_clone(built: Distributions) ->
     examples = {f"learner/run_files/{path.name}" for path in (ROOT / "learner" / "run_files").iterdir()}
     assert len(examples) > 10
     assert examples <= names
-    assert {"rollcast/py.typed", "rollcast/unity/communicator_objects/agent_pb2.pyi", "learner/web/page.html"} <= names
+    assert {
+        "rollcast/py.typed",
+        "rollcast/unity/communicator_objects/agent_pb2.pyi",
+        "learner/service/web/page.html",
+    } <= names
     with tarfile.open(built.sdist) as archive:
         assert not [name for name in archive.getnames() if "__pycache__" in name or name.endswith(".demo")]

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
-from learner.networks.policy import PolicyNetwork
-from learner.publish.unity import render_unity
-from learner.settings.network import NetworkSettings
+from learner.shared.settings.network import NetworkSettings
+from learner.training.export.unity import render_unity
+from learner.training.networks.policy import PolicyNetwork
 
 
 def rival(folder: Path) -> str:

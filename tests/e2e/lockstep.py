@@ -21,8 +21,8 @@ from actor_client.envs.base import EnvBatch
 from actor_client.envs.factory import make_env_batch
 from actor_client.policy.runner import Policy
 from actor_client.rollout.vector.loop import RolloutLoop
-from learner.commands.operator import Operator
-from learner.observe.address import BoundAddresses, read_addresses
+from learner.cli.operator import Operator
+from learner.shared.observe.address import BoundAddresses, read_addresses
 from tests.actor_client.connection.proxy import Proxy
 from tests.e2e.processes import ROOT, SECONDS, command_environment, wait_until
 from tests.e2e.runs import small

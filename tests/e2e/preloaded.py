@@ -40,22 +40,22 @@ _FIRST_FREE: Final = 200
 _SHOWN_BYTES: Final = 4096
 """Bytes of the command line that ``/proc`` shows of a fork."""
 _SERVICE: Final = (
-    "learner.app",
-    "learner.cli",
-    "learner.commands.status_text",
-    "learner.commands.training",
-    "learner.front.front",
-    "learner.observe.events",
-    "learner.settings.check",
+    "learner.start.app",
+    "learner.cli.cli",
+    "learner.cli.status_text",
+    "learner.start.training",
+    "learner.service.run.front",
+    "learner.training.writers.events",
+    "learner.shared.settings.check",
 )
 _TRAINERS: Final = (
-    "learner.commands.evaluate_run",
-    "learner.commands.tournament_run",
-    "learner.optimizers.ranks",
-    "learner.publish.unity",
-    "learner.run.following",
-    "learner.run.training",
-    "learner.trainers.judge",
+    "learner.start.evaluate_run",
+    "learner.start.tournament_run",
+    "learner.training.optimizers.ranks",
+    "learner.training.export.unity",
+    "learner.training.run.following",
+    "learner.training.run.training",
+    "learner.training.trainers.judge",
     "onnxruntime",
     "torch.distributed.run",
 )
@@ -73,8 +73,8 @@ _MODULES: Final = {"service": _SERVICE, "trainers": (*_SERVICE, *_TRAINERS), "ac
 """What the commands of each kind import, also late."""
 _KINDS: Final = {
     "learner": "service",
-    "learner.commands.trainer": "trainers",
-    "learner.commands.ranks": "service",
+    "learner.start.trainer": "trainers",
+    "learner.start.ranks": "service",
     "torch.distributed.run": "trainers",
     "actor_client": "actors",
     "actor_client.unity.dropin": "actors",
@@ -467,7 +467,7 @@ def _load(kind: str) -> None:
     for name in _MODULES[kind]:
         importlib.import_module(name)
     if kind == "trainers":
-        importlib.import_module("learner.trainers.judge").load_meta_device()
+        importlib.import_module("learner.training.trainers.judge").load_meta_device()
     elif "torch" in sys.modules:
         raise RuntimeError(f"the modules of {kind} load torch")
     threads = sum(1 for _ in Path("/proc/self/task").iterdir())

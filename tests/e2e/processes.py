@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 import grpc
 from rollcast.v1 import control_pb2
 
-from learner.commands.operator import Operator
-from learner.observe.address import BoundAddresses, read_addresses
+from learner.cli.operator import Operator
+from learner.shared.observe.address import BoundAddresses, read_addresses
 from tests.e2e.books import check_books
 from tests.e2e.preloaded import children_of
 from tests.ports import reserve_ports
@@ -193,7 +193,7 @@ class LearnerProcess(Child):
         found = []
         for pid in children_of(self.pid):
             with contextlib.suppress(OSError):  # it has just ended
-                if b"learner.commands.trainer" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                if b"learner.start.trainer" in Path(f"/proc/{pid}/cmdline").read_bytes():
                     found.append(pid)
         return found
 

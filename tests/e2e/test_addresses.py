@@ -12,13 +12,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from rollcast.tls import ClientSecurity
 
-from learner.commands.introduction import Introduction, RefusedError
-from learner.commands.operator import Operator
-from learner.commands.remote_dial import dial_front
-from learner.commands.remote_door import RemoteDoor
-from learner.common.exits import UserError
-from learner.identity.setup import Identity
-from learner.observe.address import read_addresses
+from learner.cli.operator import Operator
+from learner.service.identity.setup import Identity
+from learner.shared.exits import UserError
+from learner.shared.introduction import Introduction, RefusedError
+from learner.shared.observe.address import read_addresses
+from learner.start.remote_dial import dial_front
+from learner.start.remote_door import RemoteDoor
 from tests.e2e.processes import LearnerProcess, Processes
 
 SECONDS = 300.0

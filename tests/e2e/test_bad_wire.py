@@ -20,9 +20,9 @@ from rollcast.v1 import trajectory_pb2
 from tests.e2e.books import by_reason
 from tests.e2e.processes import LearnerProcess, processes_in
 from tests.e2e.runs import small, write_run
-from tests.learner.ingest.test_episodes import only_episodes, with_episodes
-from tests.learner.service.harness import Actor, Upload, failure, read_policy
-from tests.learner.service.samples import make_chunk, make_spec
+from tests.learner.service.calls.harness import Actor, Upload, failure, read_policy
+from tests.learner.service.calls.samples import make_chunk, make_spec
+from tests.learner.service.ingest.test_episodes import only_episodes, with_episodes
 
 NAME = "Raw"
 ROWS = 3

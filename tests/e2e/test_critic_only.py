@@ -11,7 +11,7 @@ import onnxruntime
 from rollcast.demonstrations.reading import read_demonstration
 
 from actor_client.envs.scalar import ScalarBatch
-from learner.common.exits import ExitCode
+from learner.shared.exits import ExitCode
 from tests.e2e.processes import LearnerProcess, Processes
 from tests.e2e.runs import small, write_run
 from tests.e2e.toys import Answers, named

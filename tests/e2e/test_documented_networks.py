@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from actor_client.unity.dropin.flags import build_parser as unity_parser
-from learner.observe.address import read_addresses
-from learner.settings.load import load_run_options
+from learner.shared.observe.address import read_addresses
+from learner.shared.settings.load import load_run_options
 from tests.documents import blocks, commands, section
 from tests.e2e.processes import SECONDS, Child, Processes, command_environment, processes_in, wait_until
 from tests.e2e.runs import small, write_run

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from learner.checkpoints.status import TrainingStatus
-from learner.commands.status_text import render_status
-from learner.common.exits import ExitCode
+from learner.cli.status_text import render_status
+from learner.shared.exits import ExitCode
+from learner.shared.runfolder.status import TrainingStatus
 from tests.e2e.processes import Child, LearnerProcess, Processes, wait_until
 from tests.e2e.runs import cartpole, write_run
 from tests.e2e.unity import Gateway, run_for_any_behavior

@@ -19,13 +19,13 @@ from rollcast.specs import BehaviorSpec
 
 from actor_client.demos.policies import ModelPolicy
 from actor_client.envs.spaces import ObservationPlan, plan_actions
-from learner.publish.card import CARD_PROPERTY
+from learner.training.export.card import CARD_PROPERTY
 from tests.documents import blocks, section
 from tests.e2e import odd_environment
 from tests.e2e.processes import SECONDS, LearnerProcess, processes_in
 from tests.e2e.runs import small, write_run
 
-PAGE = "learner/publish/README.md"
+PAGE = "learner/training/export/README.md"
 ENVIRONMENTS = {
     "CartPole": "CartPole-v1",
     "Pendulum": "Pendulum-v1",

@@ -10,10 +10,10 @@ from pathlib import Path
 from rollcast.auth import Role
 
 from actor_client.exits import ExitCode
-from learner.common.exits import ExitCode as LearnerCode
-from learner.observe.address import BoundAddresses, read_addresses
+from learner.shared.exits import ExitCode as LearnerCode
+from learner.shared.observe.address import BoundAddresses, read_addresses
 from tests.e2e.processes import Child, command_environment, wait_until
-from tests.learner.identity.certificates import Folder
+from tests.learner.service.identity.certificates import Folder
 
 RUN = """\
 behaviors:

@@ -19,8 +19,8 @@ from rollcast.v1 import policy_pb2
 from tests.e2e.processes import SECONDS, LearnerProcess, Processes
 from tests.e2e.runs import small, write_run
 from tests.e2e.unity import Gateway, run_for_any_behavior
-from tests.learner.service.harness import Actor, read_policy
-from tests.learner.service.samples import NAME, make_chunk
+from tests.learner.service.calls.harness import Actor, read_policy
+from tests.learner.service.calls.samples import NAME, make_chunk
 
 GATES = Path(__file__).parents[1] / "tools" / "gates"
 COMBINATION = "tests.tools.gates.environments.combination:Combination"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from learner.common.exits import ExitCode
-from learner.observe.address import read_addresses
+from learner.shared.exits import ExitCode
+from learner.shared.observe.address import read_addresses
 from tests.architecture.tree import ROOT
 from tests.e2e.preloaded import children_of
 from tests.e2e.processes import POLL_SECONDS, Child, LearnerProcess, Processes

@@ -11,7 +11,7 @@ import pytest
 from rollcast.v1 import control_pb2
 
 from actor_client.envs.factory import make_env_batch
-from learner.common.exits import ExitCode
+from learner.shared.exits import ExitCode
 from tests.e2e.books import by_reason, check_books
 from tests.e2e.lockstep import (
     ENVS,
@@ -27,7 +27,7 @@ from tests.e2e.lockstep import (
     stop_at_round,
 )
 from tests.e2e.processes import processes_in, wait_until
-from tests.learner.rewards.recorded import demonstrate
+from tests.learner.training.rewards.recorded import demonstrate
 from tests.ports import reserve_ports
 
 ROUND_STEPS = 2 * ENVS * QUOTA

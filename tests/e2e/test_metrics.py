@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from actor_client.exits import ExitCode
 from actor_client.heartbeat import check
-from learner.observe.address import read_addresses
+from learner.shared.observe.address import read_addresses
 from tests.e2e import toys
 from tests.e2e.processes import Child, LearnerProcess, Processes
 from tests.e2e.runs import small, write_run

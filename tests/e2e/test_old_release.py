@@ -19,8 +19,8 @@ import torch
 from rollcast.auth import Role
 
 from actor_client.exits import ExitCode as ActorExitCode
-from learner.common.exits import ExitCode
-from learner.settings.addresses import TOKENS
+from learner.shared.exits import ExitCode
+from learner.shared.settings.addresses import TOKENS
 from tests.e2e.books import by_reason, fates_of
 from tests.e2e.processes import (
     ROOT,
@@ -32,7 +32,7 @@ from tests.e2e.processes import (
     wait_until,
 )
 from tests.e2e.runs import small, write_run
-from tests.learner.identity.certificates import Folder
+from tests.learner.service.identity.certificates import Folder
 
 pytestmark = pytest.mark.nightly
 

@@ -19,8 +19,8 @@ from onnxruntime.capi.onnxruntime_inference_collection import InferenceSession
 from rollcast.specs import BehaviorSpec
 from rollcast.v1 import control_pb2, spec_pb2
 
-from learner.networks.policy import PolicyNetwork
-from learner.settings.network import NetworkSettings
+from learner.shared.settings.network import NetworkSettings
+from learner.training.networks.policy import PolicyNetwork
 from tests.e2e.processes import Child, LearnerProcess, Processes, processes_in
 from tests.e2e.runs import small, write_run
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from actor_client.boards.catalog import make_game
-from learner.common.exits import ExitCode
+from learner.shared.exits import ExitCode
 from tests.e2e.books import check_books
 from tests.e2e.processes import LearnerProcess, Processes
 from tests.e2e.runs import small, write_run

@@ -11,8 +11,8 @@ import pytest
 from rollcast.v1 import control_pb2
 
 from actor_client.exits import ExitCode
-from learner.commands.operator import Operator
-from learner.observe.address import read_addresses
+from learner.cli.operator import Operator
+from learner.shared.observe.address import read_addresses
 from tests.actor_client.unity.players.programs import is_running
 from tests.e2e.books import by_reason
 from tests.e2e.preloaded import children_of

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from learner.common.exits import ExitCode
+from learner.shared.exits import ExitCode
 from tests.e2e import preloaded
 from tests.e2e.preloaded import Popen, children_of
 from tests.e2e.processes import Processes, wait_until
@@ -48,7 +48,7 @@ def test_the_trainers_of_a_fork_are_one_and_end_with_it(processes: Processes, tm
     assert learner.address
     (trainers,) = children_of(learner.pid)
     assert (loads_torch(learner.pid), loads_torch(trainers)) == (False, True)
-    assert b"\0learner.commands.trainer\0" in Path(f"/proc/{trainers}/cmdline").read_bytes()
+    assert b"\0learner.start.trainer\0" in Path(f"/proc/{trainers}/cmdline").read_bytes()
     learner.kill()
     wait_until(lambda: not Path(f"/proc/{trainers}").exists(), "the trainers end")
 

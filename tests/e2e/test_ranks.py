@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from learner.checkpoints.store import read_run_state
-from learner.common.exits import ExitCode
+from learner.shared.exits import ExitCode
+from learner.shared.runfolder.store import read_run_state
 from tests.actor_client.unity.players.programs import is_running
 from tests.e2e.lockstep import Actor, differences, meanwhile, playing, stop_at_round
 from tests.e2e.preloaded import children_of

@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from rollcast.v1 import control_pb2
 
-from learner.common.exits import ExitCode
+from learner.shared.exits import ExitCode
 from tests.e2e.books import by_reason, fates_of, total
 from tests.e2e.processes import Child, LearnerProcess, Processes, processes_in
 from tests.e2e.runs import cartpole, small, write_run
-from tests.learner.service.harness import Actor, read_policy
-from tests.learner.service.samples import make_chunk
+from tests.learner.service.calls.harness import Actor, read_policy
+from tests.learner.service.calls.samples import make_chunk
 
 NAME = "CartPole"
 ACTORS = ("one", "two", "gone")

@@ -15,10 +15,10 @@ from rollcast.auth import Role
 from rollcast.extras import install
 
 from actor_client.unity.dropin.exits import ExitCode
-from learner.common.exits import ExitCode as LearnerCode
+from learner.shared.exits import ExitCode as LearnerCode
 from tests.e2e.preloaded import children_of
 from tests.e2e.processes import DEAD_PROXIES, Child, Processes, wait_until
-from tests.learner.identity.certificates import Folder
+from tests.learner.service.identity.certificates import Folder
 from tests.ports import reserve_ports
 from tests.tools.players.build import make_build
 

@@ -18,14 +18,14 @@ from rollcast.tls import ClientSecurity
 from rollcast.v1 import policy_pb2, policy_pb2_grpc, session_pb2, session_pb2_grpc
 
 from actor_client.exits import ExitCode
-from learner.identity.audit import AUDIT_FILE
-from learner.identity.authority import save_server, write
-from learner.ingest.session_ids import short_id
-from learner.settings.addresses import TOKENS
+from learner.service.identity.audit import AUDIT_FILE
+from learner.service.identity.authority import save_server, write
+from learner.service.ingest.session_ids import short_id
+from learner.shared.settings.addresses import TOKENS
 from tests.e2e.books import by_reason
 from tests.e2e.processes import LearnerProcess, Processes, processes_in, wait_until
 from tests.e2e.runs import small, write_run
-from tests.learner.identity.certificates import HOSTS, Folder
+from tests.learner.service.identity.certificates import HOSTS, Folder
 
 NAME = "CartPole"
 NEVER = 86400.0

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from actor_client.exits import ExitCode
-from learner.checkpoints.snapshots import SnapshotFiles
+from learner.shared.runfolder.snapshots import SnapshotFiles
 from tests.e2e.books import check_books
 from tests.e2e.duel import rival
 from tests.e2e.processes import LearnerProcess, Processes

@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
-from learner.common.exits import ExitCode
+from learner.shared.exits import ExitCode
 from tests.e2e.processes import Child, Processes, wait_until
 from tests.e2e.runs import small, write_run
 from tests.e2e.test_evaluation import digests

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from actor_client.exits import ExitCode as ActorCode
-from learner.common.exits import ExitCode
-from learner.observe.address import BoundAddresses, read_addresses
+from learner.shared.exits import ExitCode
+from learner.shared.observe.address import BoundAddresses, read_addresses
 from tests.e2e.preloaded import children_of
 from tests.e2e.processes import DEAD_PROXIES, Child, Processes, processes_in, wait_until
 from tests.ports import reserve_ports

@@ -11,9 +11,9 @@ import grpc
 import pytest
 from rollcast.v1 import control_pb2
 
-from learner.cli import main
-from learner.common.exits import ExitCode
-from learner.observe.address import ADDRESS_FILE, TRAINERS_FILE
+from learner.cli.cli import main
+from learner.shared.exits import ExitCode
+from learner.shared.observe.address import ADDRESS_FILE, TRAINERS_FILE
 from tests.actor_client.unity.players.programs import is_running
 from tests.e2e.processes import LearnerProcess, Processes, wait_until
 from tests.e2e.runs import cartpole, write_run

@@ -11,15 +11,15 @@ from pathlib import Path
 from rollcast.auth import Role
 from rollcast.tls import ClientSecurity
 
-from learner.commands.introduction import Introduction
-from learner.commands.remote_dial import dial_front
-from learner.common.exits import ExitCode
-from learner.identity.audit import AUDIT_FILE
+from learner.service.identity.audit import AUDIT_FILE
+from learner.shared.exits import ExitCode
+from learner.shared.introduction import Introduction
+from learner.start.remote_dial import dial_front
 from tests.e2e.preloaded import children_of
 from tests.e2e.processes import Child, LearnerProcess, Processes, processes_in, wait_until
 from tests.e2e.runs import cartpole, write_run
 from tests.e2e.test_trainer_deaths import is_back
-from tests.learner.identity.certificates import Folder
+from tests.learner.service.identity.certificates import Folder
 from tests.ports import reserve_ports
 
 NAME = "CartPole"

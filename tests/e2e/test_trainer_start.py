@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from learner.common.exits import ExitCode
+from learner.shared.exits import ExitCode
 from tests.e2e.processes import command_environment
 from tests.e2e.runs import small, write_run
 

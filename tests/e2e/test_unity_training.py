@@ -14,8 +14,8 @@ from rollcast.specs import ActionSpec, BehaviorSpec
 from tests.e2e.processes import LearnerProcess, Processes
 from tests.e2e.runs import cartpole, small
 from tests.e2e.unity import Gateway, run_for_any_behavior
-from tests.learner.publish.test_unity_models import described, expected
-from tests.learner.publish.unity_behaviors import entities, floats, vector
+from tests.learner.training.export.test_unity_models import described, expected
+from tests.learner.training.export.unity_behaviors import entities, floats, vector
 from tests.tools.players.scenery import SCENES, Buffer
 
 EVERYTHING = ("CartPole", "Pendulum", "Hybrid", "Groups", "Comers", "Teams", "Pictures", "Rows")

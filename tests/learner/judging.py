@@ -5,8 +5,8 @@ from __future__ import annotations
 from rollcast.specs import BehaviorSpec
 
 from learner.link.footprint import Footprint
-from learner.settings.service import ServiceSettings
-from learner.settings.trainer import TrainerSettings
+from learner.shared.settings.service import ServiceSettings
+from learner.shared.settings.trainer import TrainerSettings
 
 
 def accept(spec: BehaviorSpec, settings: TrainerSettings, service: ServiceSettings) -> Footprint:

@@ -7,25 +7,25 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from learner.checkpoints.fitting import must_fit
-from learner.checkpoints.runfolder import RunFolder, open_run_folder
-from learner.checkpoints.store import CheckpointStore, SavedRunState
-from learner.curriculum.lessons import Lessons, no_lessons
-from learner.front.run_status import RunStatus
-from learner.ingest.snapshots import restore, snapshot
 from learner.link.to_front import ToFront
-from learner.observe.meters import RunMeters
-from learner.observe.stats import StatsReporter
-from learner.publish.store import PolicyStore
-from learner.run.checkpointing import CheckpointKeeper
-from learner.run.curriculum import CurriculumController
-from learner.settings.options import RunOptions
-from learner.trainers.base import TrainerContext
-from learner.trainers.parts import Trainers
-from learner.trainers.ppo.trainer import PPOTrainer
-from learner.trainers.reporting import Reporting, Sources
-from tests.learner.ingest.parts import NAME, Parts
-from tests.learner.trainers.in_process import Bench, CartPoleActor, Published
+from learner.service.ingest.snapshots import restore, snapshot
+from learner.service.policies.store import PolicyStore
+from learner.service.run.run_status import RunStatus
+from learner.shared.observe.meters import RunMeters
+from learner.shared.observe.stats import StatsReporter
+from learner.shared.runfolder.fitting import must_fit
+from learner.shared.runfolder.runfolder import RunFolder, open_run_folder
+from learner.shared.runfolder.store import CheckpointStore, SavedRunState
+from learner.shared.settings.options import RunOptions
+from learner.training.curriculum.lessons import Lessons, no_lessons
+from learner.training.run.checkpointing import CheckpointKeeper
+from learner.training.run.curriculum import CurriculumController
+from learner.training.trainers.base import TrainerContext
+from learner.training.trainers.parts import Trainers
+from learner.training.trainers.ppo.trainer import PPOTrainer
+from learner.training.trainers.reporting import Reporting, Sources
+from tests.learner.service.ingest.parts import NAME, Parts
+from tests.learner.training.trainers.in_process import Bench, CartPoleActor, Published
 
 SETTINGS: dict[str, Any] = {
     "hyperparameters": {"batch_size": 64, "buffer_size": 256, "num_epoch": 1},

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
-from learner.observe.behavior_state import BehaviorState
-from learner.trainers.registry import build
+from learner.shared.observe.behavior_state import BehaviorState
+from learner.training.trainers.registry import build
 from tests.e2e.processes import ROOT, Processes, processes_in
-from tests.learner.trainers.in_process import make_bench
+from tests.learner.training.trainers.in_process import make_bench
 from tests.plugins import page
 
 pytestmark = pytest.mark.slow
@@ -89,7 +89,7 @@ def curve(folder: Path, name: str) -> list[float]:
 def checked(site: Path, file: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs `check-config` with the package and prints whether torch was imported."""
     program = (
-        "import sys\nfrom learner.cli import main\ncode = main(sys.argv[1:])\n"
+        "import sys\nfrom learner.cli.cli import main\ncode = main(sys.argv[1:])\n"
         "print('torch' in sys.modules, file=sys.stderr)\nsys.exit(code)"
     )
     return subprocess.run(

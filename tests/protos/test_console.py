@@ -19,8 +19,8 @@ from actor_client import __main__ as actor_main
 from actor_client.cli import build_parser as actor_parser
 from actor_client.exits import ExitCode as ActorCode
 from actor_client.unity.dropin.exits import ExitCode as UnityCode
-from learner.cli import build_parser as learner_parser
-from learner.common.exits import ExitCode as LearnerCode
+from learner.cli.cli import build_parser as learner_parser
+from learner.shared.exits import ExitCode as LearnerCode
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]

@@ -9,9 +9,9 @@ from actor_client.cli import build_parser as actor_parser
 from actor_client.exits import ActorError
 from actor_client.unity.dropin.exits import DropInError
 from actor_client.unity.dropin.flags import build_parser as unity_parser
-from learner.cli import build_parser as learner_parser
-from learner.common.exits import UserError
-from learner.settings.load import load_run_options
+from learner.cli.cli import build_parser as learner_parser
+from learner.shared.exits import UserError
+from learner.shared.settings.load import load_run_options
 
 PARSERS = {each.prog: each for build in (actor_parser, unity_parser, learner_parser) for each in walk(build())}
 MAX_STEPS = "behaviors.NAME.max_steps"

@@ -19,8 +19,8 @@ from rollcast.auth import Principal, Role
 from rollcast.server_tls import ServerSecurity, expiry
 from rollcast.tls import ClientSecurity, IdentityError, read_token
 
-from learner.identity.authority import Authority, save_server
-from tests.learner.identity.certificates import HOSTS, Folder
+from learner.service.identity.authority import Authority, save_server
+from tests.learner.service.identity.certificates import HOSTS, Folder
 
 
 @contextmanager

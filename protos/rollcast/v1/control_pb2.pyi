@@ -281,7 +281,7 @@ class BehaviorStatus(google.protobuf.message.Message):
     @property
     def numbers(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
         """Every number that the learner shows somewhere, those above included, by its name in the learner's table of numbers
-        (learner/observe/behavior_state.py), where a new one is added; several numbers of one name as "name/key", for
+        (learner/shared/observe/behavior_state.py), where a new one is added; several numbers of one name as "name/key", for
         example episode_signal_reward/curiosity. One that is not known yet is absent.
         """
 

@@ -27,9 +27,9 @@ from actor_client.boards.play.usi import UsiEngine, read_limits
 from actor_client.boards.positions import Game, Position
 from actor_client.boards.records import RecordFolder
 from actor_client.exits import ActorError, ExitCode
-from learner.networks.policy import PolicyNetwork
-from learner.publish.unity import render_unity
-from learner.settings.network import NetworkSettings, TowerSettings
+from learner.shared.settings.network import NetworkSettings, TowerSettings
+from learner.training.export.unity import render_unity
+from learner.training.networks.policy import PolicyNetwork
 from tests.actor_client.boards.models import write_model
 
 FOUR, SHOGI = make_game("connect_four"), make_game("shogi")

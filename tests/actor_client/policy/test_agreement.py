@@ -17,13 +17,13 @@ from actor_client.policy.actions import MemoryForm, began
 from actor_client.policy.distributions import Categorical, draw_gaussian, gaussian_log_prob, tanh_gaussian_log_prob
 from actor_client.policy.noise import Noise
 from actor_client.policy.runner import Policy
-from learner.networks import distributions as learners
-from learner.networks.heads import CategoricalHead
-from learner.networks.initializers import Initializer
-from learner.networks.policy import PolicyNetwork
-from learner.publish.describe import describe
-from learner.publish.onnx import PolicyExporter
-from learner.settings.network import MemorySettings, NetworkSettings
+from learner.shared.settings.network import MemorySettings, NetworkSettings
+from learner.training.export.describe import describe
+from learner.training.export.onnx import PolicyExporter
+from learner.training.networks import distributions as learners
+from learner.training.networks.heads import CategoricalHead
+from learner.training.networks.initializers import Initializer
+from learner.training.networks.policy import PolicyNetwork
 from tests.actor_client.envs import toys
 
 SEEDS = st.integers(0, 2**32 - 1)

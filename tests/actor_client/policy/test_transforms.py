@@ -21,20 +21,20 @@ from torch import Tensor
 
 from actor_client.policy.noise import Noise
 from actor_client.policy.runner import Policy
-from learner.networks.distributions import tanh_gaussian_log_prob
-from learner.networks.heads import BOX_LOG_STD, PLAYER_LOG_STD
-from learner.networks.policy import PolicyNetwork
-from learner.networks.squashed import SquashedPolicyNetwork, squash_of, squashed
-from learner.observe.behavior_state import LOG_PROB_ERROR_LIMIT
-from learner.publish.check import open_session
-from learner.publish.describe import describe
-from learner.publish.onnx import PolicyExporter
-from learner.publish.unity import render_unity
-from learner.rewards.actions import ActionNumbers
-from learner.rewards.demonstrations import LARGEST_TANH, as_draws
-from learner.settings.network import NetworkSettings
-from learner.trainers.actor_critic.loss import log_probability
-from tests.learner.networks.specs import vector
+from learner.shared.observe.behavior_state import LOG_PROB_ERROR_LIMIT
+from learner.shared.settings.network import NetworkSettings
+from learner.training.export.check import open_session
+from learner.training.export.describe import describe
+from learner.training.export.onnx import PolicyExporter
+from learner.training.export.unity import render_unity
+from learner.training.networks.distributions import tanh_gaussian_log_prob
+from learner.training.networks.heads import BOX_LOG_STD, PLAYER_LOG_STD
+from learner.training.networks.policy import PolicyNetwork
+from learner.training.networks.squashed import SquashedPolicyNetwork, squash_of, squashed
+from learner.training.rewards.actions import ActionNumbers
+from learner.training.rewards.demonstrations import LARGEST_TANH, as_draws
+from learner.training.trainers.actor_critic.loss import log_probability
+from tests.learner.training.networks.specs import vector
 
 Bounds = tuple[tuple[float, float], ...]
 AXES = st.sampled_from([(-1.0, 1.0), (-2.0, 2.0), (0.0, 1.0), (-0.4, 5.0), (-math.inf, math.inf), (0.0, math.inf)])

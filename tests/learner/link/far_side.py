@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from learner.ingest.behaviors import BehaviorTable
-from learner.ingest.ledger import Ledger
-from learner.ingest.sessions import SessionTable
-from learner.ingest.snapshots import snapshot
 from learner.link.channel import Link
 from learner.link.to_front import Cut, Done, Pace, Settled
 from learner.link.to_trainers import Books, Declared, Experience, QueueFull
+from learner.service.ingest.behaviors import BehaviorTable
+from learner.service.ingest.ledger import Ledger
+from learner.service.ingest.sessions import SessionTable
+from learner.service.ingest.snapshots import snapshot
 
 
 class Trainers:

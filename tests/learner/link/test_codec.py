@@ -21,7 +21,7 @@ from learner.link.to_front import Done, Policy, Settled
 from learner.link.to_trainers import Books, Experience
 from tests.coded_link import coded
 from tests.learner.link.test_messages import MESSAGES
-from tests.learner.service.samples import make_chunk, make_policy
+from tests.learner.service.calls.samples import make_chunk, make_policy
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(max_size=20),

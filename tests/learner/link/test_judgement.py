@@ -14,13 +14,13 @@ from rollcast.enums import ObservationKind
 from rollcast.errors import Untrainable
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
-from learner.ingest.judgements import JudgeFailedError, LinkJudge
 from learner.link.channel import Channel
 from learner.link.footprint import Footprint, JudgeDeclaration, Judgement
-from learner.settings.service import ServiceSettings
-from learner.trainers.judge import JudgeThread, judge
+from learner.service.ingest.judgements import JudgeFailedError, LinkJudge
+from learner.shared.settings.service import ServiceSettings
+from learner.training.trainers.judge import JudgeThread, judge
 from tests.coded_link import coded
-from tests.learner.ingest.parts import NAME, make_options, make_spec
+from tests.learner.service.ingest.parts import NAME, make_options, make_spec
 
 SERVICE = ServiceSettings()
 OPTIONS = make_options()
@@ -78,7 +78,7 @@ def test_a_fault_of_the_judge_is_no_refusal(monkeypatch: pytest.MonkeyPatch, err
 
     with asked() as asking:
         with monkeypatch.context() as patch:
-            patch.setattr("learner.trainers.judge.judge", fail)
+            patch.setattr("learner.training.trainers.judge.judge", fail)
             with pytest.raises(JudgeFailedError, match=f"{type(error).__name__}: {error}"):
                 asking(make_spec(), SETTINGS, SERVICE)
         assert asking(make_spec(), SETTINGS, SERVICE).total_bytes
@@ -94,7 +94,7 @@ def test_closing_ends_the_thread_after_the_question_that_is_judged(monkeypatch: 
         assert goes_on.wait(300)
         return Footprint(ring_rows=1, row_bytes=1)
 
-    monkeypatch.setattr("learner.trainers.judge.judge", slowly)
+    monkeypatch.setattr("learner.training.trainers.judge.judge", slowly)
     thread = JudgeThread(SERVICE, lambda answer: answers.append(answer.number))
     before = set(threading.enumerate())  # a judge of an earlier test may be about to end
     thread.start()

@@ -15,7 +15,7 @@ from torch._C._distributed_c10d import FileStore
 
 from learner.link.meeting import KEY_BYTES, Meeting, NotPrivateError, _prove, check_private
 from learner.link.mesh import Mesh
-from tests.learner.optimizers.rank_updates import pairs
+from tests.learner.training.optimizers.rank_updates import pairs
 
 SECONDS = 60.0
 T = TypeVar("T")

@@ -12,7 +12,6 @@ from rollcast.chunks import GameRecord, GameResult
 from rollcast.enums import AssignmentRole, HoldReason
 from rollcast.v1 import policy_pb2
 
-from learner.common.exits import ExitCode
 from learner.link.control import (
     Answer,
     Close,
@@ -30,7 +29,6 @@ from learner.link.evaluation import Order
 from learner.link.footprint import Footprint, JudgeDeclaration, Judgement
 from learner.link.matches import Match, Seat
 from learner.link.opening import Begin, GiveUp, Hello, Logged, NotOpened, Opened
-from learner.link.policies import PolicyKey
 from learner.link.to_front import (
     Assign,
     Cut,
@@ -48,17 +46,19 @@ from learner.link.to_front import (
 )
 from learner.link.to_trainers import Actor, Actors, Books, Declared, Experience, QueueFull, ToTrainers
 from learner.link.turns import Follow, Over, Turn, TurnKind
-from learner.observe.address import BoundAddresses
-from learner.observe.behavior_state import BehaviorState, Field, GameView, Metric, TrainerStats
-from learner.observe.meters import RunMeters
-from learner.observe.milestones import Milestones
-from learner.observe.summary import BehaviorSummary
-from learner.observe.view import AwayView, GpuUse, LessonView, LockstepView, QuarantineView, RunState, RunView
-from learner.settings.load import LoadedRun
-from learner.settings.options import RunOptions
+from learner.shared.exits import ExitCode
+from learner.shared.observe.address import BoundAddresses
+from learner.shared.observe.behavior_state import BehaviorState, Field, GameView, Metric, TrainerStats
+from learner.shared.observe.meters import RunMeters
+from learner.shared.observe.milestones import Milestones
+from learner.shared.observe.summary import BehaviorSummary
+from learner.shared.observe.view import AwayView, GpuUse, LessonView, LockstepView, QuarantineView, RunState, RunView
+from learner.shared.policies import PolicyKey
+from learner.shared.settings.load import LoadedRun
+from learner.shared.settings.options import RunOptions
 from tests.coded_link import coded
-from tests.learner.ingest.parts import Parts
-from tests.learner.service.samples import make_chunk, make_policy, make_spec
+from tests.learner.service.calls.samples import make_chunk, make_policy, make_spec
+from tests.learner.service.ingest.parts import Parts
 
 GAME = GameView("hex", "step 5", "random", "1-0", "a1\nb2")
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from learner.link.codec import Assembler, DamagedMessageError, Encoded
 from learner.link.ring import LEAST_BYTES, RingReader, RingWriter, make_memory, most_bytes
 from learner.link.to_trainers import Experience
-from tests.learner.service.samples import make_chunk
+from tests.learner.service.calls.samples import make_chunk
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes inherit no descriptors there")
 

@@ -12,7 +12,7 @@ import pytest
 from rollcast.server_tls import ServerSecurity
 
 from learner.link.stream import StreamConnection
-from tests.learner.identity.certificates import Folder
+from tests.learner.service.identity.certificates import Folder
 
 MESSAGE = bytes(range(256)) * 4096
 MOST = 2**22

@@ -17,15 +17,15 @@ from pathlib import Path
 
 import pytest
 
-from learner.checkpoints.lock import FolderLock
 from learner.link.channel import Link
 from learner.link.control import Answer, Request, RequestKind, StopTurns
 from learner.link.door import ADDRESS_VARIABLE, RING_VARIABLE, Door
 from learner.link.ring import RING_BYTES
 from learner.link.to_trainers import Experience
 from learner.link.wire import Wire
+from learner.shared.runfolder.lock import FolderLock
 from tests.learner.link import echo
-from tests.learner.service.samples import make_chunk
+from tests.learner.service.calls.samples import make_chunk
 
 SECONDS = 300.0
 

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 from rollcast.v1 import session_pb2
 
-from tests.learner.service.harness import Actor
-from tests.learner.service.samples import NAME, make_spec
+from tests.learner.service.calls.harness import Actor
+from tests.learner.service.calls.samples import NAME, make_spec
 
 __all__ = ["NAME", "crowd_at"]
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from learner.observe.behavior_state import BehaviorState
-from learner.observe.history import History
-from learner.observe.view import ActorBooksView, ActorView, RunState, RunView
-from learner.web.hooks import StatusView
-from tests.learner.web.site import NAME, Hooks, serving
+from learner.service.view.history import History
+from learner.service.web.hooks import StatusView
+from learner.shared.observe.behavior_state import BehaviorState
+from learner.shared.observe.view import ActorBooksView, ActorView, RunState, RunView
+from tests.learner.service.web.site import NAME, Hooks, serving
 from tests.nightly.browser.webdriver import Browser
 
 ABOUT = {

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from learner.observe.behavior_state import BehaviorState, LedgerNumbers
-from learner.observe.view import ActorBooksView, ActorView, Bottleneck, RunState, RunView
-from learner.web.hooks import StatusView
-from tests.learner.web.site import OPERATOR, Hooks, serving
+from learner.service.web.hooks import StatusView
+from learner.shared.observe.behavior_state import BehaviorState, LedgerNumbers
+from learner.shared.observe.view import ActorBooksView, ActorView, Bottleneck, RunState, RunView
+from tests.learner.service.web.site import OPERATOR, Hooks, serving
 from tests.nightly.browser.webdriver import Browser, BrowserError
 
 EVIL = '"><img src=x onerror="window.pwned=1"><script>window.pwned=2</script><svg onload=window.pwned=3>'

@@ -9,10 +9,10 @@ import pytest
 from rollcast.auth import Role, make_token
 from rollcast.server_tls import ServerSecurity
 
-from learner.identity.access import Access
-from learner.identity.setup import Identity
-from tests.learner.identity.certificates import Folder
-from tests.learner.web.site import NAME, Site, serving
+from learner.service.identity.access import Access
+from learner.service.identity.setup import Identity
+from tests.learner.service.identity.certificates import Folder
+from tests.learner.service.web.site import NAME, Site, serving
 from tests.nightly.browser.webdriver import Browser
 
 ENTER = "\ue007"

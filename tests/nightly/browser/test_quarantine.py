@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from learner.observe.behavior_state import BehaviorState
-from learner.observe.view import QuarantineView, RunState, RunView
-from learner.web.hooks import StatusView
-from tests.learner.web.site import TOKEN, Hooks, serving
+from learner.service.web.hooks import StatusView
+from learner.shared.observe.behavior_state import BehaviorState
+from learner.shared.observe.view import QuarantineView, RunState, RunView
+from tests.learner.service.web.site import TOKEN, Hooks, serving
 from tests.nightly.browser.webdriver import Browser
 
 EVIL = '<img src=x onerror="window.pwned=1">&principal=x'

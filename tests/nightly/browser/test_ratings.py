@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from learner.observe.behavior_state import BehaviorState, GameView
-from learner.observe.view import RunState, RunView
-from learner.web.hooks import StatusView
-from tests.learner.web.site import Hooks, serving
+from learner.service.web.hooks import StatusView
+from learner.shared.observe.behavior_state import BehaviorState, GameView
+from learner.shared.observe.view import RunState, RunView
+from tests.learner.service.web.site import Hooks, serving
 from tests.nightly.browser.webdriver import Browser
 
 RATING = "Rating against opponents of evaluations"

@@ -15,7 +15,7 @@ from pathlib import Path
 from google.protobuf.json_format import Parse
 from rollcast.v1 import control_pb2
 
-from learner.common.exits import ExitCode
+from learner.shared.exits import ExitCode
 from tests.e2e.books import check_books
 from tests.nightly.chaos.checker.check import check_folder
 from tests.nightly.chaos.checker.violations import report

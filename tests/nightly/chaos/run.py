@@ -19,7 +19,7 @@ import grpc
 from rollcast.history import VARIABLE as HISTORY
 from rollcast.tls import ClientSecurity
 
-from learner.commands.operator import Operator
+from learner.cli.operator import Operator
 from tests.e2e.processes import Processes, processes_in, wait_until
 from tests.e2e.runs import cartpole, small, write_run
 from tests.nightly.chaos.checker.check import check_folder

@@ -14,7 +14,7 @@ from typing import TypeVar
 import grpc
 from rollcast.v1 import control_pb2
 
-from learner.commands.operator import Operator
+from learner.cli.operator import Operator
 from tests.e2e.books import check_books
 from tests.nightly.chaos.counters import Counters, check_exposition, counters_of, parsed
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from learner.observe.address import read_addresses
+from learner.shared.observe.address import read_addresses
 from tests.e2e.processes import Child, LearnerProcess, Processes, processes_in
 from tests.e2e.runs import small, write_run
 from tests.exposition import samples

@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.learner.service.harness import eventually
+from tests.learner.service.calls.harness import eventually
 from tests.nightly.chaos.injection import OF_STREAMS, CallFault, FaultyChannel, Injector, Kind
 
 SERVICE = "chaos.Echo"

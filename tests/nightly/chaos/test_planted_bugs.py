@@ -12,12 +12,12 @@ import pytest
 from rollcast.history import History, digest_of, oldest_versions
 from rollcast.v1 import session_pb2
 
-from learner.ingest.intake import ChunkIntake
-from learner.ingest.sessions import SessionTable
-from learner.service.trajectory import TrajectoryService
-from learner.service.uploads import UploadStream
-from tests.learner.service.harness import Actor, Learner, Upload, failure, running
-from tests.learner.service.samples import NAME, make_chunk
+from learner.service.calls.trajectory import TrajectoryService
+from learner.service.calls.uploads import UploadStream
+from learner.service.ingest.intake import ChunkIntake
+from learner.service.ingest.sessions import SessionTable
+from tests.learner.service.calls.harness import Actor, Learner, Upload, failure, running
+from tests.learner.service.calls.samples import NAME, make_chunk
 from tests.nightly.chaos.checker.check import check_folder
 from tests.nightly.chaos.checker.violations import Invariant
 

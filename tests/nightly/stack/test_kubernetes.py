@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from learner.common.exits import ExitCode
-from learner.settings.service import ServiceSettings
+from learner.shared.exits import ExitCode
+from learner.shared.settings.service import ServiceSettings
 from tests.documents import commands, section
 from tests.e2e.runs import small
 from tests.nightly.stack.machine import ROOT, CommandError, run, succeeds, wait_until

@@ -18,13 +18,13 @@ from rollcast.auth import Role
 from rollcast.tls import ClientSecurity
 
 from actor_client.exits import ExitCode
-from learner.commands.operator import Operator
-from learner.identity.authority import save_server
-from learner.observe.address import read_addresses
+from learner.cli.operator import Operator
+from learner.service.identity.authority import save_server
+from learner.shared.observe.address import read_addresses
 from tests.documents import commands, section
 from tests.e2e.processes import LearnerProcess, Processes, wait_until
 from tests.e2e.runs import small, write_run
-from tests.learner.identity.certificates import Folder
+from tests.learner.service.identity.certificates import Folder
 from tests.nightly.stack.machine import ROOT
 from tests.ports import reserve_ports
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from actor_client.cli import build_parser as actor_parser
-from learner.checkpoints.names import CONFIGURATION
-from learner.checkpoints.runfolder import open_run_folder
-from learner.cli import build_parser as learner_parser
+from learner.cli.cli import build_parser as learner_parser
+from learner.shared.runfolder.names import CONFIGURATION
+from learner.shared.runfolder.runfolder import open_run_folder
 from tests.deploy.promql import DEPLOY
 
 UNITS = sorted((DEPLOY / "systemd").iterdir())

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from learner.common.exits import UserError
-from learner.settings.load import load_run_options
+from learner.shared.exits import UserError
+from learner.shared.settings.load import load_run_options
 from tests.nightly.stock.forms import run_files
 from tests.tools.bench.environments import ML_AGENTS
 

@@ -26,9 +26,9 @@ from rollcast.auth import Principal, Role, TokenRow, make_token, token_hash
 from rollcast.enums import ColumnRole
 from rollcast.trajectories import Chunk
 
-from learner.commands.operator import Operator
-from learner.observe.address import read_addresses
-from tests.learner.service.harness import Actor
+from learner.cli.operator import Operator
+from learner.shared.observe.address import read_addresses
+from tests.learner.service.calls.harness import Actor
 from tests.nightly.chaos.resources import rss_bytes
 from tests.tools.bench.hostile_client import cartpole
 from tests.tools.bench.measurement import TARGET_RETURN, MeasurementFailed

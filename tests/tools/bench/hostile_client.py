@@ -30,8 +30,8 @@ from rollcast.trajectories import Chunk, encode_chunk
 from rollcast.v1 import policy_pb2, session_pb2, trajectory_pb2
 
 from actor_client.envs.spaces import ROOT_NAME
-from tests.learner.service.harness import Actor
-from tests.learner.service.samples import make_chunk
+from tests.learner.service.calls.harness import Actor
+from tests.learner.service.calls.samples import make_chunk
 from tests.tools.bench.sessions.actor import with_observation
 
 BEHAVIOR: Final = "CartPole"

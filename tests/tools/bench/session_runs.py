@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from learner.common.platform import usage_with_children
+from learner.shared.platform import usage_with_children
 from tests.tools.bench.measurement import Figures, MeasurementFailed
 from tests.tools.bench.processes import Child, Workplace
 from tests.tools.bench.rollcast_run import RUN_FILE, START_SECONDS, serving

@@ -33,7 +33,7 @@ CHUNK_BYTES: Final = CHUNK_STEPS * PICTURE_SIDE**2
 SESSIONS: Final = 300
 SECONDS: Final = 40.0
 _NEVER: Final = 1_000_000_000
-_TRAINERS: Final = "learner.commands.trainer"
+_TRAINERS: Final = "learner.start.trainer"
 _MILLION: Final = 1_000_000
 _BEHAVIORS: Final[Mapping[str, Mapping[str, Any]]] = {
     TRAINED: {

@@ -23,26 +23,26 @@ from rollcast.tls import IdentityError, check_pair, read_token
 
 from actor_client.exits import ActorError
 from actor_client.joining import join
-from learner.buffers.replay_file import BadReplay, read_replay
-from learner.checkpoints import fitting
-from learner.checkpoints.choice import read_behavior
-from learner.checkpoints.documents import BadCheckpoint, encode_document, plain
-from learner.checkpoints.snapshots import SnapshotFiles
-from learner.checkpoints.status import TrainingStatus
-from learner.checkpoints.store import encode_behavior, read_run_state
-from learner.commands.list_runs import _last_event
-from learner.common.exits import UserError
-from learner.identity.access import Access
-from learner.identity.authority import AUTHORITY_KEY, Authority, hosts_of
-from learner.ingest.snapshots import snapshot
-from learner.observe.address import read_addresses
-from learner.observe.curves import read_curves
-from learner.observe.summary import best_returns
-from learner.settings.addresses import AUTHORITY, SERVER_CERT
-from learner.settings.load import effective_document, load_run_options, to_yaml
-from learner.web.operator_token import token_from_file
-from tests.learner.service.harness import Learner
-from tests.learner.service.samples import make_policy
+from learner.service.identity.access import Access
+from learner.service.identity.authority import AUTHORITY_KEY, Authority, hosts_of
+from learner.service.ingest.snapshots import snapshot
+from learner.service.web.operator_token import token_from_file
+from learner.shared.exits import UserError
+from learner.shared.observe.address import read_addresses
+from learner.shared.observe.curves import read_curves
+from learner.shared.observe.summary import best_returns
+from learner.shared.runfolder import fitting
+from learner.shared.runfolder.choice import read_behavior
+from learner.shared.runfolder.documents import BadCheckpoint, encode_document, plain
+from learner.shared.runfolder.snapshots import SnapshotFiles
+from learner.shared.runfolder.status import TrainingStatus
+from learner.shared.runfolder.store import encode_behavior, read_run_state
+from learner.shared.settings.addresses import AUTHORITY, SERVER_CERT
+from learner.shared.settings.load import effective_document, load_run_options, to_yaml
+from learner.start.list_runs import _last_event
+from learner.training.buffers.replay_file import BadReplay, read_replay
+from tests.learner.service.calls.harness import Learner
+from tests.learner.service.calls.samples import make_policy
 from tests.protos.demonstrations.recordings import AXIS, demonstration, record
 from tests.tools.fuzz.service import Service, options
 from tests.tools.fuzz.target import MIB, Target
@@ -360,15 +360,15 @@ def _certificates() -> dict[str, bytes]:
 
 def _replay(data: bytes) -> None:
     """Reads a replay memory."""
-    from tests.learner.buffers.test_replay import memory_of
+    from tests.learner.training.buffers.test_replay import memory_of
 
     read_replay(memory_of(30), _file(data, "replay.npz"))
 
 
 def _replays() -> dict[str, bytes]:
-    from learner.buffers.replay_file import write_replay
-    from tests.learner.buffers.chunks import make_chunk
-    from tests.learner.buffers.test_replay import add, memory_of
+    from learner.training.buffers.replay_file import write_replay
+    from tests.learner.training.buffers.chunks import make_chunk
+    from tests.learner.training.buffers.test_replay import add, memory_of
 
     memory = memory_of(30)
     add(memory, make_chunk([5], first=0))

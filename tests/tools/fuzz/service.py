@@ -13,13 +13,13 @@ from rollcast.errors import WireError
 from rollcast.trajectories import encode_chunk
 from rollcast.v1 import control_pb2, policy_pb2, session_pb2, trajectory_pb2
 
-from learner.checkpoints.documents import plain
-from learner.ingest.session import ActorSession
-from learner.ingest.session_ids import SessionIds
-from learner.service.control_calls import status_response
-from learner.settings.options import RunOptions
-from tests.learner.service.harness import Learner
-from tests.learner.service.samples import NAME, make_chunk, make_policy, make_spec
+from learner.service.calls.control_calls import status_response
+from learner.service.ingest.session import ActorSession
+from learner.service.ingest.session_ids import SessionIds
+from learner.shared.runfolder.documents import plain
+from learner.shared.settings.options import RunOptions
+from tests.learner.service.calls.harness import Learner
+from tests.learner.service.calls.samples import NAME, make_chunk, make_policy, make_spec
 from tests.tools.fuzz.target import Target
 
 INPUTS_A_LEARNER: Final = 500

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from learner.commands.introduction import Introduction, RefusedError
 from learner.link.codec import Assembler, DamagedMessageError, Encoded
+from learner.shared.introduction import Introduction, RefusedError
 from tests.learner.link.test_messages import MESSAGES
 from tests.tools.fuzz.target import Target
 

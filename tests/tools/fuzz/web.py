@@ -14,11 +14,11 @@ from typing import Final
 
 from rollcast.auth import token_hash
 
-from learner.identity.access import Access
-from learner.identity.setup import Identity
-from learner.web.operator_token import OperatorToken
-from learner.web.server import WebServer
-from tests.learner.web.site import TOKEN, Hooks
+from learner.service.identity.access import Access
+from learner.service.identity.setup import Identity
+from learner.service.web.operator_token import OperatorToken
+from learner.service.web.server import WebServer
+from tests.learner.service.web.site import TOKEN, Hooks
 from tests.tools.fuzz.target import Target
 
 VIEWER: Final = "a-token-of-a-viewer-alone"

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from learner.commands.line_chart import Panel, draw, series_of
+from learner.start.line_chart import Panel, draw, series_of
 from tests.tools.gates.gate import Gate
 
 CURVES = Path(__file__).with_name("curves")

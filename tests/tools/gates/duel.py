@@ -16,8 +16,8 @@ from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 from actor_client.policy.noise import Noise
 from actor_client.policy.runner import Policy
-from learner.checkpoints.snapshots import SnapshotFiles
-from learner.link.policies import StoredPolicy
+from learner.shared.policies import StoredPolicy
+from learner.shared.runfolder.snapshots import SnapshotFiles
 from tests.ports import reserve_ports
 from tests.tools.bench.measurement import MeasurementFailed
 from tests.tools.bench.processes import Child

@@ -13,20 +13,20 @@ import torch
 from rollcast.policies import PolicyDescription
 from torch import Tensor
 
-from learner.buffers.columns import ACTION_MASK, CONTINUOUS_ACTION, DISCRETE_ACTION, LOG_PROB
-from learner.ingest.behaviors import BehaviorTable
-from learner.ingest.ledger import Ledger
 from learner.link.channel import Link
-from learner.networks.distributions import branch_offsets
-from learner.observe.stats import StatsReporter
-from learner.publish.describe import Progress
-from learner.settings.load import load_run_options
-from learner.trainers.actor_critic.loss import log_probability
-from learner.trainers.actor_critic.trainer import ActorCriticTrainer
-from learner.trainers.appo.trainer import APPOTrainer
-from learner.trainers.judge import judge
-from learner.trainers.ppo.trainer import PPOTrainer
-from tests.learner.trainers.in_process import CARTPOLE, Bench, CartPoleActor, Published
+from learner.service.ingest.behaviors import BehaviorTable
+from learner.service.ingest.ledger import Ledger
+from learner.shared.observe.stats import StatsReporter
+from learner.shared.settings.load import load_run_options
+from learner.training.buffers.columns import ACTION_MASK, CONTINUOUS_ACTION, DISCRETE_ACTION, LOG_PROB
+from learner.training.export.describe import Progress
+from learner.training.networks.distributions import branch_offsets
+from learner.training.trainers.actor_critic.loss import log_probability
+from learner.training.trainers.actor_critic.trainer import ActorCriticTrainer
+from learner.training.trainers.appo.trainer import APPOTrainer
+from learner.training.trainers.judge import judge
+from learner.training.trainers.ppo.trainer import PPOTrainer
+from tests.learner.training.trainers.in_process import CARTPOLE, Bench, CartPoleActor, Published
 from tests.tools.bench.measurement import MeasurementFailed
 from tests.tools.gates.gate import Arm, Trained
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from learner.observe.versions import versions
+from learner.shared.observe.versions import versions
 from tests.tools.gates.gate import Gate, Results, Trained, Verdict
 from tests.tools.gates.training import commands
 

@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from deploy.examples.pixels.catch import CELL_PIXELS, Catch
-from learner.settings.load import load_run_options
+from learner.shared.settings.load import load_run_options
 from tests.tools.gates import cli, curves
 from tests.tools.gates import results as files
 from tests.tools.gates.catalog import GATES

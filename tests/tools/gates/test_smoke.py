@@ -13,12 +13,12 @@ import pytest
 import torch
 
 from actor_client.envs.factory import make_env_batch
-from learner.buffers.columns import LOG_PROB
-from learner.networks.policy import PolicyNetwork
-from learner.publish.unity import export_unity
-from learner.settings.network import NetworkSettings
-from tests.learner.trainers.started import feed, make_kind
-from tests.learner.trainers.synthetic import HYBRID, SyntheticActor
+from learner.shared.settings.network import NetworkSettings
+from learner.training.buffers.columns import LOG_PROB
+from learner.training.export.unity import export_unity
+from learner.training.networks.policy import PolicyNetwork
+from tests.learner.training.trainers.started import feed, make_kind
+from tests.learner.training.trainers.synthetic import HYBRID, SyntheticActor
 from tests.tools.bench.measurement import MeasurementFailed
 from tests.tools.gates import cli
 from tests.tools.gates.boards import shogi

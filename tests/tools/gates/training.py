@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 import yaml
 
-from learner.common.exits import UserError
-from learner.observe.curves import RETURN_KEY, read_curves
+from learner.shared.exits import UserError
+from learner.shared.observe.curves import RETURN_KEY, read_curves
 from tests.tools.bench.measurement import MeasurementFailed
 from tests.tools.bench.processes import REPOSITORY, Child
 from tests.tools.bench.rollcast_run import read_json, serving, wait

@@ -14,13 +14,13 @@ from rollcast.enums import GroupEnd, ImageLayout, ObservationKind
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from rollcast.trajectories import Chunk
 
-from learner.trainers import registry
-from learner.trainers.base import Trainer
-from tests.learner.networks.specs import entities, goal, image, vector
-from tests.learner.rewards.recorded import demonstrate
-from tests.learner.trainers.in_process import Bench, make_bench
-from tests.learner.trainers.recurrent import CUT, TERMINATED, TRUNCATED, Played, RecurrentActor
-from tests.learner.trainers.synthetic import SyntheticActor
+from learner.training.trainers import registry
+from learner.training.trainers.base import Trainer
+from tests.learner.training.networks.specs import entities, goal, image, vector
+from tests.learner.training.rewards.recorded import demonstrate
+from tests.learner.training.trainers.in_process import Bench, make_bench
+from tests.learner.training.trainers.recurrent import CUT, TERMINATED, TRUNCATED, Played, RecurrentActor
+from tests.learner.training.trainers.synthetic import SyntheticActor
 from tests.tools.gpu.check import Setup
 from tests.tools.gpu.devices import CPU
 from tests.tools.gpu.host_random import HostRandom

@@ -7,15 +7,15 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from learner.checkpoints.documents import encode_document, read_document
 from learner.link.to_front import Policy, ToFront
-from learner.networks.policy import PolicyNetwork
-from learner.publish.check import ABSOLUTE_TOLERANCE, RELATIVE_TOLERANCE, open_session, random_inputs
-from learner.publish.describe import Progress, describe, output_names
-from learner.publish.graph import call
-from learner.publish.publisher import PolicyPublisher
-from learner.publish.unity import render_unity
-from learner.trainers.base import Publisher, Trainer
+from learner.shared.runfolder.documents import encode_document, read_document
+from learner.training.export.check import ABSOLUTE_TOLERANCE, RELATIVE_TOLERANCE, open_session, random_inputs
+from learner.training.export.describe import Progress, describe, output_names
+from learner.training.export.graph import call
+from learner.training.export.publisher import PolicyPublisher
+from learner.training.export.unity import render_unity
+from learner.training.networks.policy import PolicyNetwork
+from learner.training.trainers.base import Publisher, Trainer
 from tests.tools.gpu.agreement import numbers
 from tests.tools.gpu.cases import Case, Started, cases, record, start, train
 from tests.tools.gpu.check import Outcome, Setup

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from learner.run.setup import make_deterministic
+from learner.training.run.setup import make_deterministic
 from tests.tools.bench.processes import Child
 from tests.tools.gpu.agreement import numbers
 from tests.tools.gpu.cases import Case, cases, record, start

@@ -10,9 +10,9 @@ from rollcast.specs import BehaviorSpec
 from rollcast.trajectories import Chunk
 from torch import Tensor
 
-from learner.buffers.layout import segments_of
-from learner.buffers.replay import ReplayMemory, replay_row_bytes, replay_size
-from learner.buffers.replay_file import read_replay, write_replay
+from learner.training.buffers.layout import segments_of
+from learner.training.buffers.replay import ReplayMemory, replay_row_bytes, replay_size
+from learner.training.buffers.replay_file import read_replay, write_replay
 from tests.protos.builders import CARTPOLE, EVERYTHING, MEMORY_SIZE, MEMORY_STRIDE, full_chunk, small_chunk
 from tests.tools.gpu.check import Outcome, Setup
 from tests.tools.gpu.devices import CPU

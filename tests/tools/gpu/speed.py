@@ -15,10 +15,10 @@ from rollcast.enums import ImageLayout, ObservationKind
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from rollcast.trajectories import Chunk
 
-from learner.trainers import registry
-from learner.trainers.base import Trainer
-from tests.learner.trainers.in_process import Bench, make_bench
-from tests.learner.trainers.synthetic import SyntheticActor
+from learner.training.trainers import registry
+from learner.training.trainers.base import Trainer
+from tests.learner.training.trainers.in_process import Bench, make_bench
+from tests.learner.training.trainers.synthetic import SyntheticActor
 from tests.tools.bench.measurement import Spread
 from tests.tools.bench.table import cell
 from tests.tools.gpu.check import Outcome, Setup

@@ -9,9 +9,9 @@ from rollcast.specs import BehaviorSpec
 from rollcast.trajectories import Chunk
 from torch import Tensor
 
-from learner.buffers.buffer import UpdateBuffer
-from learner.buffers.columns import on_policy_columns
-from learner.buffers.layout import segments_of
+from learner.training.buffers.buffer import UpdateBuffer
+from learner.training.buffers.columns import on_policy_columns
+from learner.training.buffers.layout import segments_of
 from tests.protos.builders import CARTPOLE, EVERYTHING, MEMORY_SIZE, MEMORY_STRIDE, full_chunk, small_chunk
 from tests.tools.gpu.cases import KINDS
 from tests.tools.gpu.check import Outcome, Setup

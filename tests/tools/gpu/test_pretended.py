@@ -12,9 +12,9 @@ import torch
 from torch import nn
 from torch.optim import adam
 
-from learner.buffers import sequences
-from learner.networks.distributions import branch_offsets
-from learner.trainers.actor_critic import experience
+from learner.training.buffers import sequences
+from learner.training.networks.distributions import branch_offsets
+from learner.training.trainers.actor_critic import experience
 from tests.tools.gpu import waits
 from tests.tools.gpu.cases import Case, record
 from tests.tools.gpu.check import Setup
@@ -114,7 +114,7 @@ def test_an_adaptive_rate_does_not_wait_and_a_target_does(
     case = Case("ppo", "vector")
     chunks = record(case, tmp_path, 3).chunks
     # torch compares the device of the rate with the real one of the parameters, and would copy it.
-    monkeypatch.setattr("learner.optimizers.adam.adam", with_rate_of_the_host)
+    monkeypatch.setattr("learner.training.optimizers.adam.adam", with_rate_of_the_host)
     with PretendedDevice() as device, pytest.raises(WaitError) if waits_once else nullcontext():
         assert waits.watched(case, PRETENDED, Setup(PRETENDED, tmp_path), chunks, device.waits_are_errors) == 2
 

@@ -12,9 +12,9 @@ from unittest.mock import patch
 import torch
 from rollcast.trajectories import Chunk
 
-from learner.trainers.actor_critic import trainer as actor_critic
-from learner.trainers.base import Trainer
-from learner.trainers.replay import ReplayTrainer
+from learner.training.trainers.actor_critic import trainer as actor_critic
+from learner.training.trainers.base import Trainer
+from learner.training.trainers.replay import ReplayTrainer
 from tests.tools.gpu.cases import Case, cases, record, start
 from tests.tools.gpu.check import Outcome, Setup
 from tests.tools.gpu.devices import waits_are_errors

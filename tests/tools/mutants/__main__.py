@@ -1,7 +1,7 @@
-"""Checks the tests of a module with mutants: `make mutants MUTANTS='learner/ingest/ledger.py --sample 100'`.
+"""Checks the tests of a module with mutants: `make mutants MUTANTS='learner/service/ingest/ledger.py --sample 100'`.
 
 A mutant is the module with one small mistake. For each, the unit tests run that are about the module and execute the place: those
-of tests/learner/ingest/test_ledger.py, or, if there is no such file, of those in its folder that import the module. The report:
+of tests/learner/service/ingest/test_ledger.py, or, if there is no such file, of those in its folder that import the module. The report:
 
 - the mutants that survive: every test passes. Each is a missing test, dead code, or a change without an effect (a default that
   is passed again, a faster path). With --importers, tests of all other files that import the module run on these too;

@@ -154,6 +154,6 @@ def test_candidates_are_the_tests_that_others_replace(result: Result) -> None:
 def test_the_tests_of_a_module_are_found() -> None:
     """A module's own tests are the file of its name, or else those beside it that import it."""
     assert mirrored("protos/rollcast/tensors.py") == Path("tests/protos/test_tensors.py")
-    assert own_files("learner/ingest/ledger.py") == ["tests/learner/ingest/test_ledger.py"]
-    assert own_files("learner/curriculum/lessons.py") == ["tests/learner/curriculum/test_lessons.py"]
-    assert "tests/learner/ingest/test_judgements.py" in importers("learner/ingest/ledger.py")
+    assert own_files("learner/service/ingest/ledger.py") == ["tests/learner/service/ingest/test_ledger.py"]
+    assert own_files("learner/training/curriculum/lessons.py") == ["tests/learner/training/curriculum/test_lessons.py"]
+    assert "tests/learner/service/ingest/test_judgements.py" in importers("learner/service/ingest/ledger.py")

@@ -20,17 +20,17 @@ from tests.tools.suite.tiers import ROOT, SLOW, UNITS
 PYTHON = sys.executable
 WHEELS = "tests/deploy/test_wheel.py"
 MUTATED = (
-    "learner/ingest/credit.py",
-    "learner/ingest/ledger.py",
+    "learner/service/ingest/credit.py",
+    "learner/service/ingest/ledger.py",
     "actor_client/connection/window.py",
     "learner/link/codec.py",
     "protos/rollcast/trajectories.py",
-    "learner/networks/normalizer.py",
-    "learner/trainers/actor_critic/targets.py",
-    "learner/trainers/ppo/loss.py",
-    "learner/trainers/sac/loss.py",
-    "learner/self_play/ratings.py",
-    "learner/curriculum/lessons.py",
+    "learner/training/networks/normalizer.py",
+    "learner/training/trainers/actor_critic/targets.py",
+    "learner/training/trainers/ppo/loss.py",
+    "learner/training/trainers/sac/loss.py",
+    "learner/training/matches/ratings.py",
+    "learner/training/curriculum/lessons.py",
 )
 SUITE = (PYTHON, "-m", "tests.tools.suite", "nightly")
 

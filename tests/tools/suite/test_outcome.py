@@ -36,7 +36,7 @@ def test_few_failures_are_repeated() -> None:
 @pytest.mark.parametrize(
     "test",
     [
-        "tests/learner/ingest/test_ledger.py::test_steps",
+        "tests/learner/service/ingest/test_ledger.py::test_steps",
         "tests/e2e/test_lockstep.py::test_rounds[3]",
         "tests/e2e/test_restart.py::test_the_books_balance",
         "tests/nightly/chaos/test_checker.py::test_gaps",

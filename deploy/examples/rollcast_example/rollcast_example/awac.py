@@ -13,20 +13,20 @@ import torch
 from rollcast.specs import BehaviorSpec
 from torch import Tensor, nn
 
-from learner.networks.encoders import Encoded
-from learner.networks.policy import PolicyOutput
-from learner.networks.squashed import SquashedPolicyNetwork, draw
-from learner.networks.twin import TwinCritic, values_of_actions
-from learner.optimizers.adam import FlatAdam
-from learner.optimizers.soft_target import SoftTarget
-from learner.settings.base import Fraction, PositiveReal, Schedule
-from learner.settings.hyperparameters import ReplayHyperparameters
-from learner.settings.trainer import TrainerSettings
-from learner.trainers.actor_critic.loss import LossTerms, log_probability
-from learner.trainers.base import TrainerContext
-from learner.trainers.off_policy import OffPolicyTrainer
-from learner.trainers.replay_batches import Batch, encode, encode_next, hidden_of
-from learner.trainers.sac.loss import Alphas, critic_loss, soft_values
+from learner.shared.settings.base import Fraction, PositiveReal, Schedule
+from learner.shared.settings.hyperparameters import ReplayHyperparameters
+from learner.shared.settings.trainer import TrainerSettings
+from learner.training.networks.encoders import Encoded
+from learner.training.networks.policy import PolicyOutput
+from learner.training.networks.squashed import SquashedPolicyNetwork, draw
+from learner.training.networks.twin import TwinCritic, values_of_actions
+from learner.training.optimizers.adam import FlatAdam
+from learner.training.optimizers.soft_target import SoftTarget
+from learner.training.trainers.actor_critic.loss import LossTerms, log_probability
+from learner.training.trainers.base import TrainerContext
+from learner.training.trainers.off_policy import OffPolicyTrainer
+from learner.training.trainers.replay_batches import Batch, encode, encode_next, hidden_of
+from learner.training.trainers.sac.loss import Alphas, critic_loss, soft_values
 
 
 class AWACHyperparameters(ReplayHyperparameters):

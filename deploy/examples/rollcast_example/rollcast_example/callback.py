@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from learner.callbacks.base import Callback, PolicyUpdated, RunEnded
+from learner.training.callbacks.base import Callback, PolicyUpdated, RunEnded
 
 
 class Told(Callback):

@@ -6,7 +6,7 @@ from rollcast.enums import ImageLayout
 from rollcast.specs import ObservationSpec
 from torch import Tensor, nn
 
-from learner.networks.initializers import Initializer
+from learner.training.networks.initializers import Initializer
 
 _CELL_PIXELS = 8
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from learner.settings.base import PositiveReal
-from learner.settings.hyperparameters import APPOHyperparameters
-from learner.trainers.appo.trainer import APPOTrainer
-from learner.trainers.base import TrainerContext
+from learner.shared.settings.base import PositiveReal
+from learner.shared.settings.hyperparameters import APPOHyperparameters
+from learner.training.trainers.appo.trainer import APPOTrainer
+from learner.training.trainers.base import TrainerContext
 
 
 class PatientHyperparameters(APPOHyperparameters):

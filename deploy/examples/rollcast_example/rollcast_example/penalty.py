@@ -7,15 +7,21 @@ from typing import Any
 
 from torch import Tensor
 
-from learner.common.saved_values import number
-from learner.networks.policy import PolicyOutput
-from learner.observe.behavior_state import Field
-from learner.settings.base import Fraction, PositiveReal
-from learner.settings.hyperparameters import PPOHyperparameters, SharedCriticHyperparameters
-from learner.trainers.actor_critic.loss import Batch, Coefficients, LossTerms, actor_critic_loss, log_probability
-from learner.trainers.actor_critic.targets import GeneralizedAdvantages, TargetRule
-from learner.trainers.actor_critic.trainer import ActorCriticTrainer
-from learner.trainers.base import TrainerContext
+from learner.shared.observe.behavior_state import Field
+from learner.shared.saved_values import number
+from learner.shared.settings.base import Fraction, PositiveReal
+from learner.shared.settings.hyperparameters import PPOHyperparameters, SharedCriticHyperparameters
+from learner.training.networks.policy import PolicyOutput
+from learner.training.trainers.actor_critic.loss import (
+    Batch,
+    Coefficients,
+    LossTerms,
+    actor_critic_loss,
+    log_probability,
+)
+from learner.training.trainers.actor_critic.targets import GeneralizedAdvantages, TargetRule
+from learner.training.trainers.actor_critic.trainer import ActorCriticTrainer
+from learner.training.trainers.base import TrainerContext
 
 MIN_PENALTY, MAX_PENALTY = 1e-4, 1e4
 

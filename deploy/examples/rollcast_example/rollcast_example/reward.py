@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from learner.settings.base import PositiveWhole
-from learner.settings.rewards import RewardSignalSettings
+from learner.shared.settings.base import PositiveWhole
+from learner.shared.settings.rewards import RewardSignalSettings
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from learner.rewards.learned import SignalSetup
-    from learner.rewards.transitions import Transitions
+    from learner.training.rewards.learned import SignalSetup
+    from learner.training.rewards.transitions import Transitions
 
 
 class BrightnessSettings(RewardSignalSettings):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from learner.observe.stats import StatSummary
-from learner.run.writers import WriterContext
+from learner.shared.observe.stats import StatSummary
+from learner.training.run.writers import WriterContext
 
 
 class Lines:

@@ -17,8 +17,8 @@ from actor_client.unity.dropin.addresses import LearnerAddress
 from actor_client.unity.dropin.commands import Plan, make_plan
 from actor_client.unity.dropin.exits import DropInError
 from actor_client.unity.dropin.flags import Given, parse
-from learner.cli import main as learner_main
-from learner.common.exits import ExitCode
+from learner.cli.cli import main as learner_main
+from learner.shared.exits import ExitCode
 
 HERE = LearnerAddress("127.0.0.1:50051", "127.0.0.1:50051", 50051, is_usual=True, is_shared=False)
 SHARED = LearnerAddress("0.0.0.0:50051", "127.0.0.1:50051", 50051, is_usual=True, is_shared=True)

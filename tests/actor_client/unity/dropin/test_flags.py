@@ -8,7 +8,7 @@ import pytest
 
 from actor_client.unity.dropin.exits import DropInError, ExitCode
 from actor_client.unity.dropin.flags import build_parser, parse
-from learner.cli import build_parser as build_learner_parser
+from learner.cli.cli import build_parser as build_learner_parser
 
 OF_MLAGENTS = (
     *("env", "resume", "deterministic", "force", "run-id", "initialize-from", "seed", "inference", "base-port"),

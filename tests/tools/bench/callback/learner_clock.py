@@ -39,7 +39,7 @@ def _cpu_seconds() -> float:
 
 def clock_by_updates() -> LearnerClock:
     """Returns a clock, and lets trainers with a replay memory broadcast by the number of updates, never by the time."""
-    from learner.trainers import replay
+    from learner.training.trainers import replay
 
     replay.PUBLISH_SECONDS *= 1e9  # type: ignore[misc] # multiplied and not set: a checkout without it fails
     return LearnerClock()

@@ -22,12 +22,12 @@ from rollcast.enums import ImageLayout, ObservationKind
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 from learner.link.mesh import Mesh
-from learner.optimizers.ranks import RankGroup, end_rank, join_ranks
-from learner.optimizers.reduce import Reduce, SingleLearner
-from learner.trainers.registry import build
-from tests.learner.optimizers.rank_updates import pairs
-from tests.learner.trainers.in_process import CARTPOLE, make_bench
-from tests.learner.trainers.synthetic import SyntheticActor
+from learner.training.optimizers.ranks import RankGroup, end_rank, join_ranks
+from learner.training.optimizers.reduce import Reduce, SingleLearner
+from learner.training.trainers.registry import build
+from tests.learner.training.optimizers.rank_updates import pairs
+from tests.learner.training.trainers.in_process import CARTPOLE, make_bench
+from tests.learner.training.trainers.synthetic import SyntheticActor
 
 ROWS: Final = 256
 MINIBATCHES: Final = 4

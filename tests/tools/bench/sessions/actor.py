@@ -24,7 +24,7 @@ from actor_client.connection.session import Session
 from actor_client.connection.state import ConnectionState
 from actor_client.exits import ActorError
 from tests.actor_client.rollout.harness import RulePolicy
-from tests.learner.service.samples import make_chunk
+from tests.learner.service.calls.samples import make_chunk
 
 LOOK_SECONDS: Final = 0.05
 """Interval at which an actor that may not step looks again."""

@@ -23,9 +23,9 @@ from rollcast.specs import ActionSpec, BehaviorSpec, ImageLayout, ObservationKin
 from rollcast.tls import ClientSecurity
 
 from actor_client.connection import lease
-from learner.common.garbage import LongCollections
-from learner.common.platform import raise_descriptor_limit
-from tests.learner.service.samples import NAME, make_spec
+from learner.shared.garbage import LongCollections
+from learner.shared.platform import raise_descriptor_limit
+from tests.learner.service.calls.samples import NAME, make_spec
 from tests.tools.bench.sessions.actor import BareActor, Latencies, Traffic, make_rows
 
 PROGRESS_SECONDS: Final = 0.5

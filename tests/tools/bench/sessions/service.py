@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from learner.identity.setup import identity_of
 from learner.link.channel import as_it_is
 from learner.link.to_front import Pace
-from learner.service.server import require_descriptors
-from learner.settings.options import RunOptions
-from tests.learner.service.harness import Learner
-from tests.learner.service.samples import NAME, make_policy
+from learner.service.calls.server import require_descriptors
+from learner.service.identity.setup import identity_of
+from learner.shared.settings.options import RunOptions
+from tests.learner.service.calls.harness import Learner
+from tests.learner.service.calls.samples import NAME, make_policy
 
 SETTLE_SECONDS: Final = 0.1
 """A trainer reports about so often."""

@@ -1,0 +1,1 @@
+"""Defines the commands of people: flags, printing, signals, exit codes."""

@@ -1,0 +1,1 @@
+"""Serves the calls of actors and operators over gRPC."""

@@ -1,0 +1,1 @@
+"""Keeps the newest policies and sends them to actors."""

@@ -1,0 +1,159 @@
+"""Carries out the requests of operators and signals to a running learner, from any thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Final
+
+import structlog
+from rollcast.enums import HoldReason
+from rollcast.errors import CheckpointFailed, Draining, NothingToSave
+
+from learner.link.control import Answer, Request, RequestKind
+from learner.link.to_front import Send, SetHold
+from learner.service.run.stopping import OPERATOR
+from learner.shared.observe.view import RunView
+
+log = structlog.get_logger(__name__)
+
+_ACTION: Final = "resume with rollcast resume, the button of the status page, or SIGUSR2"
+_PAUSE_SECONDS = 60.0
+"""Longest wait of a pause for the end of the current update, in seconds."""
+
+
+class RunControl:
+    """Implements `learner.service.calls.control_calls.ControlHooks` for a learner: asks the trainers over the link.
+
+    Args:
+        ask: Sends the trainers a request; pass their answer to `answer`.
+        view: Returns the current status.
+        is_ending: Returns whether the run was asked to end; callable from any thread.
+        request_stop: Asks the run to end; callable from any thread.
+        send: Sends the service a command, to hold actors during a pause.
+    """
+
+    def __init__(
+        self,
+        ask: Callable[[Request], object],
+        *,
+        view: Callable[[], RunView],
+        is_ending: Callable[[], bool],
+        request_stop: Callable[[str, bool], None],
+        send: Send,
+    ) -> None:
+        self._ask = ask
+        self._view = view
+        self._is_ending = is_ending
+        self._request_stop = request_stop
+        self._send = send
+        self._lock = threading.Lock()
+        self._last = 0
+        self._asked: dict[int, tuple[RequestKind, Future[Answer]]] = {}
+        self._is_closed = False
+        self._is_paused = False
+
+    @property
+    def is_paused(self) -> bool:
+        """True if the trainers are paused."""
+        return self._is_paused
+
+    def status(self) -> RunView:
+        """Returns the state of the run."""
+        return self._view()
+
+    def pause(self) -> None:
+        """Holds the actors and stops the trainers after the current update; safe to repeat.
+
+        Raises:
+            Draining: The run is ending.
+            TimeoutError: The current update takes too long.
+        """
+        self._refuse_at_end("paused", is_refused=self._is_ending())
+        self._send(SetHold(HoldReason.PAUSED, active=True))
+        answer = self._requested(RequestKind.PAUSE).result(_PAUSE_SECONDS)
+        self._refuse_at_end("paused", is_refused=bool(answer.reason))
+
+    def stay_paused(self) -> None:
+        """Pauses trainers that have just started, as those before them were; does not wait for their answer."""
+        self._is_paused = True
+        self._send(SetHold(HoldReason.PAUSED, active=True))
+        self._requested(RequestKind.PAUSE)
+        log.info("paused", action=_ACTION)
+
+    def resume(self) -> None:
+        """Lets trainers and actors continue.
+
+        Raises:
+            Draining: The run is ending.
+            TimeoutError: The current update takes too long.
+        """
+        self._refuse_at_end("resumed", is_refused=self._is_ending())
+        answer = self._requested(RequestKind.RESUME).result(_PAUSE_SECONDS)
+        self._refuse_at_end("resumed", is_refused=bool(answer.reason))
+
+    def save_checkpoint(self, timeout_seconds: float) -> str:
+        """Saves a checkpoint after the current update and returns its path; shared by all requests that wait for it.
+
+        Raises:
+            NothingToSave: No behavior is declared.
+            CheckpointFailed: The checkpoint could not be written.
+            TimeoutError: The checkpoint took too long.
+        """
+        answer = self._requested(RequestKind.SAVE).result(timeout_seconds)
+        if answer.reason == NothingToSave.default_reason:
+            raise NothingToSave(answer.message)
+        if answer.reason:
+            raise CheckpointFailed(answer.message)
+        return answer.path
+
+    def drain(self, *, final: bool) -> None:
+        """Asks the run to end, and returns at once."""
+        self._request_stop(OPERATOR, final)
+
+    def answer(self, answer: Answer) -> None:
+        """Accepts an answer of the trainers, and logs each pause and its end. Callable from any thread."""
+        with self._lock:
+            before = self._is_paused
+            kind, asked = self._asked.pop(answer.number, (RequestKind.SAVE, None))
+            if not answer.reason and kind is not RequestKind.SAVE:  # even if the caller no longer waits
+                self._is_paused = kind is RequestKind.PAUSE
+                self._send(SetHold(HoldReason.PAUSED, active=self._is_paused))
+            is_paused = self._is_paused
+        if asked is not None:
+            asked.set_result(answer)
+        if is_paused is not before:
+            log.info("paused", action=_ACTION) if is_paused else log.info("resumed")
+
+    def close(self) -> None:
+        """Answers all waiting and later requests, because the trainers no longer answer."""
+        with self._lock:
+            self._is_closed = True
+            numbers = list(self._asked)
+        for number in numbers:
+            self.answer(_ended(number))
+
+    @staticmethod
+    def _refuse_at_end(what: str, *, is_refused: bool) -> None:
+        if is_refused:
+            raise Draining(f"the run is ending: it can no longer be {what}")
+
+    def _requested(self, kind: RequestKind) -> Future[Answer]:
+        asked: Future[Answer] = Future()
+        with self._lock:
+            self._last += 1
+            number = self._last
+            self._asked[number] = kind, asked
+        self._ask(Request(number, kind))
+        if self._is_closed:
+            self.answer(_ended(number))
+        return asked
+
+
+def _ended(number: int) -> Answer:
+    return Answer(
+        number,
+        reason=NothingToSave.default_reason,
+        message="the run is ending; its last checkpoint is being written",
+    )

@@ -1,0 +1,1 @@
+"""Shows a run: on the terminal, as a history, and where it is held up."""

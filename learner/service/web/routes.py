@@ -1,0 +1,480 @@
+"""The routes of the HTTP port: the page, the metrics, the status documents and the operators' requests."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import math
+import re
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from importlib import resources
+from typing import Any, Final, TypeVar
+
+import structlog
+from aiohttp import hdrs, web
+from rollcast.auth import Principal, Role, bearer
+from rollcast.errors import WireError
+
+from learner.service.identity.access import OPERATOR, Access, with_article
+from learner.service.identity.audit import Audit, Source
+from learner.service.metrics.learner import CONTENT_TYPE
+from learner.service.view.history import HistoryView
+from learner.service.web.guard import RequestRefused, json_answer, to_json
+from learner.service.web.hooks import StatusView, WebHooks
+from learner.service.web.operator_token import OperatorToken
+from learner.shared.observe.behavior_state import BehaviorState
+from learner.shared.observe.rates import Throttle
+from learner.shared.observe.view import MAX_NAMED, ActorView
+
+FRESH_SECONDS: Final = 0.5
+"""Seconds for which all callers share an answer."""
+ABOUT_SECONDS: Final = 5.0
+"""The same for the settings, events and other runs, which are read from files."""
+
+
+class SharedAnswer:
+    """Creates an answer when there is no fresh one, one at a time. Belongs to one event loop.
+
+    Args:
+        make: Returns the answer; called in a thread of the executor.
+        executor: A separate executor, because the loop's own serves the learner.
+        clock: Returns monotonic seconds.
+        fresh_seconds: Largest age of an answer, in seconds.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], bytes],
+        executor: Executor,
+        clock: Callable[[], float] = time.monotonic,
+        fresh_seconds: float = FRESH_SECONDS,
+    ) -> None:
+        self._make = make
+        self._executor = executor
+        self._clock = clock
+        self._fresh_seconds = fresh_seconds
+        self._making = asyncio.Lock()
+        self._answer = b""
+        self._fresh_until = -math.inf
+
+    async def get(self) -> bytes:
+        """Returns an answer that is fresh."""
+        async with self._making:
+            if self._clock() >= self._fresh_until:
+                self._answer = await asyncio.get_running_loop().run_in_executor(self._executor, self._make)
+                self._fresh_until = self._clock() + self._fresh_seconds
+        return self._answer
+
+    def expire(self) -> None:
+        """Makes the next caller get a new answer."""
+        self._fresh_until = -math.inf
+
+
+_INLINE: Final = {kind: re.compile(rf"<{kind}>(.*?)</{kind}>", flags=re.DOTALL) for kind in ("script", "style")}
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The status page as sent to browsers.
+
+    Attributes:
+        body: One self-contained HTML file.
+        policy: Its Content-Security-Policy: only the script and style present when the learner started may run, nothing
+            is loaded from elsewhere, and text cannot become markup (Trusted Types).
+    """
+
+    body: bytes
+    policy: str
+
+
+def load_page() -> Page:
+    """Reads the page from this package."""
+    text = resources.files(__package__).joinpath("page.html").read_text(encoding="utf-8")
+    return Page(text.encode(), content_policy(text))
+
+
+def content_policy(html: str) -> str:
+    """Returns the policy that allows exactly the inline script and style of a page."""
+    allowed = {
+        kind: " ".join(f"'sha256-{_digest(block)}'" for block in pattern.findall(html)) or "'none'"
+        for kind, pattern in _INLINE.items()
+    }
+    return "; ".join(
+        (
+            "default-src 'none'",
+            f"script-src {allowed['script']}",
+            f"style-src {allowed['style']}",
+            "img-src data:",  # the icon
+            "connect-src 'self'",
+            "base-uri 'none'",
+            "form-action 'none'",
+            "frame-ancestors 'none'",
+            "require-trusted-types-for 'script'",
+            "trusted-types 'none'",
+        )
+    )
+
+
+def _digest(block: str) -> str:
+    return base64.b64encode(hashlib.sha256(block.encode()).digest()).decode()
+
+
+def status_document(status: StatusView) -> dict[str, Any]:
+    """Returns the document of ``GET /api/status``. It contains no secrets."""
+    run = status.run
+    return {
+        "run_id": run.run_id,
+        "state": run.state.value,
+        "generation": run.generation,
+        "uptime_seconds": run.uptime_seconds,
+        "address": run.address,
+        "version": status.version,
+        "last_error": run.last_error,
+        "verdict": asdict(run.bottleneck),
+        "behaviors": [_behavior(view) for view in run.behaviors],
+        "lessons": [asdict(lesson) for lesson in run.lessons],
+        "lockstep": None if run.lockstep is None else asdict(run.lockstep),
+        "actors": [_actor(view) for view in status.actors],
+        "quarantined": [asdict(view) for view in run.quarantined[-MAX_NAMED:]],
+        "actors_away": len(run.away),
+        "away": [asdict(each) for each in run.away[:MAX_NAMED]],
+        "actor_command": run.actor_command,
+    }
+
+
+def history_document(view: HistoryView) -> dict[str, Any]:
+    """Returns the document of ``GET /api/history``."""
+    return {"behavior": view.behavior, "interval_seconds": view.interval_seconds, "columns": dict(view.columns)}
+
+
+def _behavior(state: BehaviorState) -> dict[str, Any]:
+    numbers = {each.status or each.name: state.shown(each) for each in state.fields if each.status is not None}
+    labels = {
+        each.status or each.name: each.label
+        for each in state.fields
+        if each.label and each.status is not None and not each.keyed_by
+    }
+    books = {**state.books, "balanced": state.is_balanced}
+    game = None if state.game is None else {**asdict(state.game), "moves": state.game.moves.split("\n")}
+    own = {"labels": labels, "books": books, "actor_books": state.actor_books, "game": game}
+    return {"name": state.name, **numbers, **own}
+
+
+def _actor(view: ActorView) -> dict[str, Any]:
+    return {**asdict(view), "books": {**asdict(view.books), "balanced": view.books.balanced}}
+
+
+SAVE_SECONDS: Final = 120.0
+MAX_ACTOR_CHARACTERS: Final = 256
+"""Longest name of an actor that is kept in the audit."""
+THREADS: Final = 2
+"""Threads for all readers. They are separate, because the loop's own threads publish policies and end the run."""
+VIEWER_SECONDS: Final = 2.5
+"""A caller that has asked for the status within this time has the page open."""
+SCRAPE_SECONDS: Final = 15.0
+"""Longest time between two scrapes of a Prometheus that the end of a run waits for."""
+
+log = structlog.get_logger(__name__)
+
+Result = TypeVar("Result")
+
+
+class LastLook:
+    """Waits, at the end of a run, for one more answer to callers that keep asking.
+
+    Attributes:
+        interval_seconds: Time between the last two questions; infinite before the second.
+    """
+
+    def __init__(self) -> None:
+        self.interval_seconds = math.inf
+        self._asked_at = -math.inf
+        self._has_looked = asyncio.Event()
+
+    def note_asked(self) -> None:
+        """Notes that someone asks."""
+        now = time.monotonic()
+        self.interval_seconds, self._asked_at = now - self._asked_at, now
+
+    def note_answered(self) -> None:
+        """Notes that someone got an answer."""
+        self._has_looked.set()
+
+    async def wait(self, seconds: float, *, recent_seconds: float) -> None:
+        """Returns after the next answer, or after some seconds; at once if nobody has asked recently."""
+        if time.monotonic() - self._asked_at > recent_seconds:
+            return
+        self._has_looked.clear()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._has_looked.wait(), seconds)
+
+
+class Routes:
+    """Answers requests.
+
+    Args:
+        hooks: The learner.
+        token: The operators' token.
+        page: The status page.
+        access: Principals, if readers need a token of a viewer; None lets anyone read.
+        audit: Records who changes the run.
+    """
+
+    def __init__(
+        self,
+        hooks: WebHooks,
+        token: OperatorToken,
+        page: Page,
+        access: Access | None = None,
+        audit: Audit | None = None,
+    ) -> None:
+        self._access = access
+        self._audit = audit or Audit()
+        self._hooks = hooks
+        self._token = token
+        self._page = page
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="web")
+        self._metrics = SharedAnswer(hooks.metrics, self._threads)
+        self._status = SharedAnswer(lambda: to_json(status_document(hooks.status())), self._threads)
+        self._about = SharedAnswer(lambda: to_json(hooks.about()), self._threads, fresh_seconds=ABOUT_SECONDS)
+        self._refused = Throttle()
+        self._acting = asyncio.Lock()
+        self._viewer, self._scraper = LastLook(), LastLook()
+        self._draws_curves = False
+
+    def close(self) -> None:
+        """Stops the threads; later requests fail."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def farewell(self, seconds: float, *, is_over: bool) -> None:
+        """Waits until an open page has read the final status, and a Prometheus that the run is over.
+
+        Args:
+            seconds: Most seconds for the page.
+            is_over: Whether the run is; Prometheus looks again at one that continues.
+        """
+        self._status.expire()
+        self._metrics.expire()
+        looks = [self._viewer.wait(seconds, recent_seconds=VIEWER_SECONDS)]
+        if is_over and self._scraper.interval_seconds <= SCRAPE_SECONDS:
+            patience = 2.0 * self._scraper.interval_seconds
+            looks.append(self._scraper.wait(patience, recent_seconds=patience))
+        await asyncio.gather(*looks)
+
+    def add_to(self, app: web.Application) -> None:
+        """Adds all routes."""
+        app.router.add_get("/", self.page)
+        app.router.add_get("/metrics", self.metrics)
+        app.router.add_get("/healthz", self.healthz)
+        app.router.add_get("/api/status", self.status)
+        app.router.add_get("/api/history", self.history)
+        app.router.add_get("/api/run", self.about)
+        app.router.add_post("/api/operator", self.operator)
+        app.router.add_post("/api/pause", self.pause)
+        app.router.add_post("/api/resume", self.resume)
+        app.router.add_post("/api/checkpoint", self.checkpoint)
+        app.router.add_post("/api/release", self.release)
+
+    async def page(self, _request: web.Request) -> web.Response:
+        """Returns the status page."""
+        headers = {"Content-Security-Policy": self._page.policy}
+        return web.Response(body=self._page.body, content_type="text/html", charset="utf-8", headers=headers)
+
+    async def metrics(self, request: web.Request) -> web.Response:
+        """Returns the metrics for Prometheus."""
+        self._require_viewer(request)
+        self._scraper.note_asked()
+        body = await self._metrics.get()
+        self._scraper.note_answered()
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
+
+    async def healthz(self, _request: web.Request) -> web.Response:
+        """Returns the learner's health, for callers that read the HTTP status only."""
+        is_serving = await self._read(self._hooks.is_serving)
+        return web.Response(text="serving\n" if is_serving else "not serving\n", status=200 if is_serving else 503)
+
+    async def status(self, request: web.Request) -> web.Response:
+        """Returns the state of the run, its ledger and its actors."""
+        self._require_viewer(request)
+        self._viewer.note_asked()
+        body = await self._status.get()
+        if not self._draws_curves:
+            self._viewer.note_answered()
+        return web.Response(body=body, content_type="application/json")
+
+    async def history(self, request: web.Request) -> web.Response:
+        """Returns the curves of one behavior after the time ``since``."""
+        self._require_viewer(request)
+        behavior, since = request.query.get("behavior"), _seconds(request.query.get("since"))
+        if behavior is None:
+            raise RequestRefused(400, "NO_BEHAVIOR", "name a behavior: /api/history?behavior=NAME")
+        view = await self._read(lambda: self._hooks.history(behavior, since))
+        if view is None:
+            raise RequestRefused(404, "NO_SUCH_BEHAVIOR", "no behavior with this name has a history")
+        self._draws_curves = True  # a page asks for the status before the curves
+        self._viewer.note_answered()
+        return json_answer(history_document(view))
+
+    async def about(self, request: web.Request) -> web.Response:
+        """Returns the settings and the newest events of the run, and the runs of the same folder."""
+        self._require_viewer(request)
+        return web.Response(body=await self._about.get(), content_type="application/json")
+
+    async def operator(self, request: web.Request) -> web.Response:
+        """Returns whether the caller is an operator."""
+        self._require_operator(request)
+        return json_answer({"operator": True})
+
+    async def pause(self, request: web.Request) -> web.Response:
+        """Stops training."""
+        await self._act(request, "pause", self._hooks.pause)
+        return json_answer({"state": "paused"})
+
+    async def resume(self, request: web.Request) -> web.Response:
+        """Ends a pause."""
+        await self._act(request, "resume", self._hooks.resume)
+        return json_answer({"state": "resumed"})
+
+    async def checkpoint(self, request: web.Request) -> web.Response:
+        """Saves a checkpoint, and answers when it is on disk."""
+        path = await self._act(request, "save", lambda: self._hooks.save_checkpoint(SAVE_SECONDS))
+        return json_answer({"path": path})
+
+    async def release(self, request: web.Request) -> web.Response:
+        """Lets an actor that is shut out in again: ``/api/release?actor=NAME&principal=NAME``."""
+        name, principal = request.query.get("actor"), request.query.get("principal")
+        if name is None:
+            raise RequestRefused(400, "NO_ACTOR", "name an actor: /api/release?actor=NAME")
+
+        def act() -> None:
+            self._hooks.release(name, principal)
+
+        await self._act(request, "release", act, actor=name[:MAX_ACTOR_CHARACTERS])
+        return json_answer({"released": name})
+
+    async def _read(self, read: Callable[[], Result]) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, read)
+
+    async def _act(
+        self, request: web.Request, action: str, act: Callable[[], str | None], **details: object
+    ) -> str | None:
+        """Carries out an operator's request; one at a time, because each may keep a thread waiting for an update."""
+        principal = self._require_operator(request)
+        if self._acting.locked():
+            raise RequestRefused(409, "BUSY", "another operator's request is still running; try again in a moment")
+        async with self._acting:
+            log.info("operator_request", action=action, principal=principal.name, caller=request.remote)
+            with self._audit.noting(action, Source("http", _peer(request), principal), **details) as noted:
+                result = await asyncio.to_thread(act)
+                if result is not None:
+                    noted["path"] = result
+            self._status.expire()  # the next reader sees the effect
+            return result
+
+    def _require_operator(self, request: web.Request) -> Principal:
+        """Returns the calling operator.
+
+        Raises:
+            RequestRefused: The caller is no operator.
+        """
+        caller = self._caller(request)
+        if caller is None:
+            raise RequestRefused(
+                401,
+                "NO_TOKEN",
+                "only operators may do this: send the header `Authorization: Bearer TOKEN`; `rollcast page` "
+                "prints the token",
+                {"WWW-Authenticate": "Bearer"},
+            )
+        if caller.role is not Role.OPERATOR:
+            self._log_refusal(request, caller.name)
+            raise RequestRefused(
+                403, "NOT_ALLOWED", f"this is the token of {with_article(caller.role)}, and only operators may do this"
+            )
+        return caller
+
+    def _require_viewer(self, request: web.Request) -> None:
+        """Checks that the caller may read.
+
+        Raises:
+            RequestRefused: The caller may not read.
+        """
+        if self._access is None:
+            return
+        caller = self._caller(request)
+        if caller is None:
+            raise RequestRefused(
+                401,
+                "NO_TOKEN",
+                "this learner shows its state to viewers and operators only: send the header `Authorization: Bearer TOKEN`",
+                {"WWW-Authenticate": "Bearer"},
+            )
+        if not caller.role.includes(Role.VIEWER):
+            raise RequestRefused(
+                403,
+                "NOT_ALLOWED",
+                f"this is the token of {with_article(caller.role)}, and only viewers and operators may read this",
+            )
+
+    def _caller(self, request: web.Request) -> Principal | None:
+        """Returns the principal of a request's token; None without a token.
+
+        A token travels in this header only, which browsers never send by themselves: other sites cannot act for the
+        user.
+
+        Raises:
+            RequestRefused: The token is wrong.
+        """
+        headers = request.headers.getall(hdrs.AUTHORIZATION, [])
+        if not headers:
+            return None
+        if len(headers) == 1 and self._token.is_that_of(headers[0]):
+            return Principal(OPERATOR, Role.OPERATOR)
+        token = bearer(headers)
+        if self._access is not None and token is not None:
+            with contextlib.suppress(WireError):
+                found = self._access.by_token(token)
+                if found is not None:
+                    return found
+        self._log_refusal(request, None)
+        told = "this is not the operator's token; `rollcast page` prints it"
+        if token is None:
+            told = "the header must be `Authorization: Bearer TOKEN`, with the whole token"
+        elif self._access is not None:
+            told = "this token is unknown, was revoked, or has expired: ask for a new one; one just made is known within seconds"
+        raise RequestRefused(403, "WRONG_TOKEN", told)
+
+    def _log_refusal(self, request: web.Request, principal: str | None) -> None:
+        """Logs a refused caller; one line at a time for all strangers, who could fill the log otherwise."""
+        left_out = self._refused.admit(principal)
+        if left_out is not None:
+            log.warning(
+                "operator_refused",
+                path=request.path,
+                principal=principal,
+                caller=request.remote,
+                left_out=left_out,
+            )
+
+
+def _peer(request: web.Request) -> str:
+    """Returns the address of a caller; empty if it has left."""
+    peer = None if request.transport is None else request.transport.get_extra_info("peername")
+    return "" if peer is None else f"[{peer[0]}]:{peer[1]}" if ":" in peer[0] else f"{peer[0]}:{peer[1]}"
+
+
+def _seconds(text: str | None) -> float:
+    if text is None:
+        return -math.inf
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise RequestRefused(400, "BAD_SINCE", "since must be a number of seconds")
+    return value

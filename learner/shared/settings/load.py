@@ -1,0 +1,252 @@
+"""Loads a run's settings: the file, the layers above it, ML-Agents' merging, and the source of each value."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+from typing import Final
+
+import yaml
+from pydantic import ValidationError
+
+from learner.shared.exits import ExitCode, UserError
+from learner.shared.settings.base import Path, SettingsModel, Tree, Value
+from learner.shared.settings.hyperparameters import DEFAULT_TRAINER
+from learner.shared.settings.layers import (
+    from_environment,
+    from_flags,
+    from_secrets,
+    from_set_items,
+    lay_over,
+    leaves,
+    settle_start,
+)
+from learner.shared.settings.lint import lint
+from learner.shared.settings.merge import build_behaviors, build_default
+from learner.shared.settings.old_formats import old_format
+from learner.shared.settings.options import RunOptions
+from learner.shared.settings.problems import Problems
+from learner.shared.settings.rules import conflicts, warn
+from learner.shared.settings.slots import slot_of
+from learner.shared.settings.trainer import TrainerSettings
+from learner.shared.settings.yaml_reader import Document, read_document
+
+MOST_REPEATED = 20
+"""Warnings of keys that are written twice."""
+MASK = "**********"
+"""Replaces a secret wherever settings are shown or written."""
+
+_ANY: Final = "NAME"
+"""Stands for the name of a behavior."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedRun:
+    """A run's settings and their sources.
+
+    Attributes:
+        path: The run file, or None if there is none.
+        options: The complete settings.
+        sources: Source of each value, by its dotted path: "default", "yaml", "default_settings" (inherited), "derived"
+            (computed from other values), "env ROLLCAST_X", "secret x", "--flag", "--set".
+        warnings: Warnings for the user, one line each.
+    """
+
+    path: FilePath | None
+    options: RunOptions
+    sources: Mapping[str, str]
+    warnings: tuple[str, ...]
+
+
+def load_run_options(
+    path: FilePath | None,
+    *,
+    cli: Mapping[str, object] | None = None,
+    set_items: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
+) -> LoadedRun:
+    """Loads a run's settings.
+
+    The command line wins over the environment, then the secrets directory, the file and the defaults. On the command
+    line, ``--set`` wins over flags.
+
+    Args:
+        path: The run file; None runs every behavior with ML-Agents' PPO defaults.
+        cli: The given flags, by name (``run-id`` or ``run_id``) or dotted path; None means not given.
+        set_items: Texts ``a.b.c=value``.
+        environ: The environment; None reads none.
+
+    Raises:
+        UserError: A setting is invalid; ``details`` has every problem if there are several.
+    """
+    document = Document() if path is None else read_document(path, is_given=True)
+    old = old_format(document.tree, RunOptions.model_fields)
+    if old is not None:
+        raise UserError(ExitCode.RUN_FILE, f"{path}: {old}")
+    tree = copy.deepcopy(document.tree)
+    problems = Problems("the settings" if path is None else str(path), document.lines)
+    for place, line, text in document.repeated[:MOST_REPEATED]:
+        problems.warnings.append(f"{path}:{line}: {'.'.join(place)} {text}")
+    _fill_empty_blocks(tree)
+    problems.origins = dict.fromkeys(leaves(tree), "yaml")
+    _lay_over_all(tree, problems, cli or {}, set_items, environ or {})
+    problems.beside_file = frozenset(
+        path[:length]
+        for path, origin in problems.origins.items()
+        if origin != "yaml"
+        for length in range(len(path) + 1)
+    )
+    settle_start(tree, problems)
+    _check_levels(tree, problems)
+    _lint(tree, problems)
+    options = _build(tree, problems)
+    _check_has_behaviors(path, options, problems)
+    for place, text in conflicts(options):
+        problems.error(place, text)
+    problems.raise_errors()
+    if path is None and not options.behaviors and options.default_settings is None:
+        problems.warnings.append(
+            f"no run file was given: every behavior that actors declare is trained with the defaults of "
+            f"{DEFAULT_TRAINER}; to choose settings, give a run file: rollcast serve RUN.yaml"
+        )
+    warn(options, problems)
+    return LoadedRun(path, options, _sources_of(options, problems.origins), tuple(problems.warnings))
+
+
+def _fill_empty_blocks(tree: Tree) -> None:
+    """Replaces blocks that are null, because all their lines are commented out, by empty ones."""
+    for key, field in RunOptions.model_fields.items():
+        slot = slot_of(field.annotation)
+        if key in tree and tree[key] is None and slot.kind != "leaf" and not slot.nullable:
+            tree[key] = {}
+
+
+def _check_levels(tree: Tree, problems: Problems) -> None:
+    """Finds sections of a behavior that are indented too little, and would be behaviors or unknown blocks.
+
+    What ML-Agents accepts causes a warning: a behavior may have such a name. A section without settings is an error, as there.
+    """
+    sections = TrainerSettings.model_fields.keys()
+    behaviors = tree.get("behaviors")
+    for key in [key for key in tree if key in sections and (key,) not in problems.beside_file]:
+        problems.error((key,), f"is a setting of a behavior: write it below behaviors.{_ANY}")
+        del tree[key]
+    if not isinstance(behaviors, dict):
+        return
+    above = _ANY
+    for name, block in list(behaviors.items()):
+        if name not in sections and name not in RunOptions.model_fields:
+            above = name
+            continue
+        place = f"below behaviors.{above}" if name in sections else "at the level of behaviors"
+        if isinstance(block, dict) and block.keys() <= sections:
+            problems.warn(
+                ("behaviors", name), f"is read as the name of a behavior; if it is a setting, write it {place}"
+            )
+        else:
+            problems.error(("behaviors", name), f"is a setting, not the name of a behavior: write it {place}")
+            del behaviors[name]
+
+
+def _lay_over_all(
+    tree: Tree, problems: Problems, cli: Mapping[str, object], set_items: Sequence[str], environ: Mapping[str, str]
+) -> None:
+    listed = tree.get("behaviors")
+    names = list(listed) if isinstance(listed, dict) else []
+    lay_over(tree, list(from_secrets(environ, problems)), problems)
+    lay_over(tree, list(from_environment(environ, problems)), problems)
+    lay_over(tree, list(from_flags(cli, names, problems)), problems)
+    lay_over(tree, list(from_set_items(set_items, tree, problems)), problems)
+
+
+def _lint(tree: Tree, problems: Problems) -> None:
+    """Checks the keys of every block; a behavior without a trainer type is checked as the inherited type."""
+    default = tree.get("default_settings")
+    inherited = default.get("trainer_type", DEFAULT_TRAINER) if isinstance(default, dict) else DEFAULT_TRAINER
+    behaviors = tree.get("behaviors")
+    unset: list[Tree] = []
+    if isinstance(behaviors, dict):
+        unset = [block for block in behaviors.values() if isinstance(block, dict) and "trainer_type" not in block]
+    for block in unset:
+        block["trainer_type"] = inherited
+    lint(RunOptions, tree, problems)
+    for block in unset:
+        del block["trainer_type"]
+
+
+def _build(tree: Tree, problems: Problems) -> RunOptions:
+    """Builds the tree of settings; uses defaults where errors were recorded."""
+    default = build_default(tree.get("default_settings"), problems)
+    behaviors: dict[str, TrainerSettings] = {}
+    if default is not None or tree.get("default_settings") is None:
+        behaviors = build_behaviors(tree.get("behaviors"), default, problems)
+    try:
+        return RunOptions.model_validate({**tree, "default_settings": default, "behaviors": behaviors})
+    except ValidationError as error:
+        problems.add_validation(error)
+        return RunOptions()
+
+
+def _check_has_behaviors(path: FilePath | None, options: RunOptions, problems: Problems) -> None:
+    if path is not None and not problems.errors and not options.behaviors and options.default_settings is None:
+        problems.errors.append(f"{path}: has neither behaviors nor default_settings; add the behaviors to train")
+
+
+def _sources_of(options: RunOptions, origins: Mapping[Path, str]) -> dict[str, str]:
+    """Returns the source of each value of the resolved settings, by its dotted path.
+
+    Args:
+        options: The settings.
+        origins: Source of each written value, by its path in the run file.
+    """
+    tree: Tree = options.model_dump(mode="json")
+    return {".".join(path): _source(path, options, origins) for path in leaves(tree)}
+
+
+def _source(path: Path, options: RunOptions, origins: Mapping[Path, str]) -> str:
+    if path in origins:
+        return origins[path]
+    if path[0] == "environment_parameters" and len(path) > 1:  # their spellings differ from the resolved form
+        return next(origin for written, origin in origins.items() if written[:2] == path[:2])
+    if path[0] == "behaviors" and ("default_settings", *path[2:]) in origins:
+        return "default_settings"
+    return "derived" if _is_derived(options, path) else "default"
+
+
+def _is_derived(options: RunOptions, path: Path) -> bool:
+    """Returns whether an unwritten value differs from its field's default because it follows from others."""
+    block: object = options
+    for key in path[:-1]:
+        block = block[key] if isinstance(block, dict) else getattr(block, key)
+    field = type(block).model_fields.get(path[-1]) if isinstance(block, SettingsModel) else None
+    if field is None:
+        return False
+    default: object = field.get_default(call_default_factory=True, validated_data={})
+    return bool(default != getattr(block, path[-1]))
+
+
+def effective_document(loaded: LoadedRun) -> Tree:
+    """Returns the complete settings for the run folder's ``configuration.yaml``, with secrets masked.
+
+    Reading it back gives the same settings.
+    """
+    return _masked(loaded.options.model_dump(mode="json"), loaded.sources, ())
+
+
+def to_yaml(document: Mapping[str, Value]) -> str:
+    """Returns a document as YAML, keys in the order of the document."""
+    text: str = yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True)
+    return text
+
+
+def _masked(tree: Tree, sources: Mapping[str, str], path: Path) -> Tree:
+    masked: Tree = {}
+    for key, value in tree.items():
+        here = (*path, key)
+        if isinstance(value, dict):
+            masked[key] = _masked(value, sources, here)
+        else:
+            masked[key] = MASK if sources.get(".".join(here), "").startswith("secret ") else value
+    return masked

@@ -1,0 +1,414 @@
+"""Implements ``rollcast evaluate``: plays episodes of a run's policy on the actors that connect."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import structlog
+from rollcast.enums import AssignmentRole
+from rollcast.text import printable
+from rollcast.v1 import policy_pb2
+
+from learner.link.channel import Link, Transport, as_it_is
+from learner.link.control import Finished
+from learner.link.evaluation import EvaluationSink, Played
+from learner.link.to_front import StartEvaluation
+from learner.link.to_trainers import Experience
+from learner.service.calls.listening import require_free
+from learner.service.calls.server import require_descriptors
+from learner.service.run.front import Front
+from learner.service.view.display import Display, how_to_start
+from learner.shared.exits import ExitCode, UserError
+from learner.shared.observe import logs
+from learner.shared.observe.address import BoundAddresses
+from learner.shared.runfolder.snapshots import SnapshotFiles
+from learner.shared.settings.load import LoadedRun
+from learner.shared.settings.options import RunOptions
+from learner.shared.settings.service import EvaluationSettings
+from learner.start.finished_run import SavedPolicies, restore_behaviors, with_self_play, without_training_limits
+from learner.start.own_actor import ActorRequest, OwnActor
+from learner.start.tournament_report import SEATS_LEGEND
+from learner.start.two_sides import play
+from learner.training.matches.game_records import GameRecords
+from learner.training.matches.games import GamesRound
+from learner.training.matches.opponents import EvaluationOpponents
+from learner.training.matches.players import opponent
+from learner.training.matches.result import EvaluationResult
+from learner.training.matches.round import Candidate, EvaluationRound, players
+from learner.training.run.context import RunContext
+from learner.training.run.run import Acting, Run
+from learner.training.run.statistics import Statistics
+from learner.training.trainers.base import Trainer
+from learner.training.trainers.parts import RunPart, Trainers
+
+log = structlog.get_logger(__name__)
+
+EVALUATED = "evaluated"
+"""Stop reason of a run that has played all its episodes."""
+SETTLE_SECONDS = 1.0
+"""Seconds without a new actor before actors are assigned: the actors of one script do not start at the same moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationRequest:
+    """Arguments of an evaluation.
+
+    Attributes:
+        folder: Run folder.
+        loaded: Settings of the run, overridden by the command line.
+        checkpoint: ``last``, ``best``, a step, or a file.
+        episodes: Episodes of each behavior.
+        actors: Number of actors to wait for.
+        behavior: The only behavior to evaluate; None evaluates all.
+        is_deterministic: Whether the mode of the distribution acts; None uses the run file's setting.
+        seed: Seed of the environments.
+        own_actor: The actor to start; None waits for actors that are started elsewhere.
+        against: Opponents of the policy; empty for episodes of the policy alone.
+    """
+
+    folder: Path
+    loaded: LoadedRun
+    checkpoint: str
+    episodes: int
+    actors: int
+    behavior: str | None
+    is_deterministic: bool | None
+    seed: int
+    own_actor: ActorRequest | None = None
+    against: tuple[str, ...] = ()
+
+
+class OfflineEvaluation(RunPart, EvaluationSink):
+    """Waits for actors, distributes the episodes, and ends the run when all are played.
+
+    Args:
+        request: Arguments of the evaluation.
+        context: Shared state of the run.
+        states: States of the policies that act.
+        opponents: Opponents of the policy; None for episodes of the policy alone.
+    """
+
+    def __init__(
+        self,
+        request: EvaluationRequest,
+        context: RunContext,
+        states: SavedPolicies,
+        opponents: EvaluationOpponents | None = None,
+    ) -> None:
+        self._request = request
+        self._context = context
+        self._states = states
+        self._opponents = opponents
+        self._running: EvaluationRound | GamesRound | None = None
+        self._present: Sequence[Candidate] = ()
+        self._changed_at = time.monotonic()
+        self._ordered: set[str] = set()
+        self._steps: dict[str, int] = {}
+        self._told_of = (0, 0)  # numbers of connected actors, and of those that can play
+
+    def add(self, behavior: str, team: int, order: int, played: Played) -> None:
+        """Adds a finished episode."""
+        if isinstance(self._running, EvaluationRound):
+            self._running.add((behavior, team), order, played)
+
+    def received(self, behavior: str, item: Experience) -> None:
+        """Counts the finished games of a chunk."""
+        if isinstance(self._running, GamesRound):
+            self._running.received(behavior, item)
+
+    def trainer_added(self, trainer: Trainer) -> None:
+        """Loads a trainer's state.
+
+        Raises:
+            UserError: The state is missing or does not fit, or an opponent cannot play.
+        """
+        self._states.load(trainer)
+        if self._opponents is not None:
+            self._opponents.trainer_added(trainer)
+
+    def after_turn(self, trainers: Trainers) -> None:
+        """Begins once all actors are present, and ends once all episodes are played."""
+        wanted = {name: trainer for name, trainer in trainers.items() if self._request.behavior in {None, name}}
+        self._steps = {name: trainer.get_step for name, trainer in wanted.items()}
+        indices = {trainer.context.behavior.index: name for name, trainer in wanted.items()}
+        actors = self._context.roster.actors
+        present = players(actors if self._opponents is None else self._opponents.fitting(actors), indices)
+        if present != self._present:
+            self._present, self._changed_at = present, time.monotonic()
+        if self._running is None:
+            if time.monotonic() - self._changed_at >= SETTLE_SECONDS:
+                if len(present) >= self._request.actors:
+                    self._begin(wanted)
+                else:
+                    self._tell_who_is_missing(list(wanted), len(present))
+            return
+        live = {candidate.session_id for candidate in present}
+        for session_id in self._ordered - live:
+            self._running.lose(session_id)
+        self._ordered &= live
+        self._deal(self._running)
+        if self._running.is_done:
+            self._context.link.to_front.send(Finished(EVALUATED))
+
+    @property
+    def is_done(self) -> bool:
+        """True if all episodes were played."""
+        return self._running is not None and self._running.is_done
+
+    def results(self) -> list[EvaluationResult]:
+        """Returns the results by behavior; call it after the end."""
+        running = self._running
+        if running is None:
+            return []
+        found = [
+            EvaluationResult.of(
+                name,
+                played,
+                step=self._steps.get(name, 0),
+                version=version,
+                is_deterministic=running.is_deterministic,
+                is_complete=running.is_done,
+            )
+            for name, (_, version) in running.versions.items()
+            if (played := running.played(name))
+        ]
+        if isinstance(running, GamesRound) and self._opponents is not None:
+            return [self._opponents.rated(result, running) for result in found]
+        return found
+
+    def _begin(self, wanted: Trainers) -> None:
+        if not wanted:
+            return
+        found = {name: trainer.published for name, trainer in wanted.items()}
+        versions = {name: (each.generation, each.version) for name, each in found.items()}
+        # The published policy already acts in this mode; the order only records it.
+        is_deterministic = all(each.deterministic for each in found.values())
+        if self._opponents is not None:
+            self._opponents.prepare(wanted)
+        self._running = (
+            EvaluationRound(self._request.episodes, versions, is_deterministic=is_deterministic)
+            if self._opponents is None
+            else self._opponents.begin(wanted, count(1), is_deterministic=is_deterministic)
+        )
+        log.info("evaluation_begins", actors=len(self._present), episodes=self._request.episodes, steps=self._steps)
+
+    def _tell_who_is_missing(self, wanted: Sequence[str], players_present: int) -> None:
+        """Logs, each time it changes, which actors have joined and what is missing to begin."""
+        connected = sum(actor.is_connected for actor in self._context.roster.actors)
+        if (connected, players_present) == self._told_of:
+            return
+        self._told_of = (connected, players_present)
+        if connected:
+            log.info(
+                "waiting_for_more_actors",
+                connected=connected,
+                that_can_play=players_present,
+                needed=self._request.actors,
+                behaviors=wanted,
+            )
+
+    def _deal(self, running: EvaluationRound | GamesRound) -> None:
+        for order in running.deal(self._present):
+            self._ordered.add(order.session_id)
+            self._context.link.to_front.send(StartEvaluation(order))
+
+
+def evaluate(request: EvaluationRequest, *, as_json: bool = False, transport: Transport = as_it_is) -> int:
+    """Runs an evaluation, prints its results, and returns the exit code.
+
+    Args:
+        request: Arguments of the evaluation.
+        as_json: Print JSON in place of the table.
+        transport: Function through which messages between the service and the trainers pass.
+
+    Raises:
+        UserError: The run, its checkpoint or an address cannot be used.
+    """
+    prepare(request.loaded)
+    with TemporaryDirectory() if request.against else nullcontext() as folder:
+        results, is_complete, named = _play(request, transport, None if folder is None else Path(folder))
+    document = {
+        "run": str(request.folder),
+        "checkpoint": request.checkpoint,
+        "seed": request.seed,
+        "episodes_asked": request.episodes,
+        "is_complete": is_complete,
+        "behaviors": [result.document() for result in results],
+    }
+    if request.own_actor is not None and request.own_actor.video is not None:
+        log.info("videos", folder=str(request.own_actor.video))
+    sys.stdout.write(f"{json.dumps(document, indent=2) if as_json else table(results, named)}\n")
+    return ExitCode.OK if is_complete else ExitCode.EVALUATION_CUT_SHORT
+
+
+def table(results: Sequence[EvaluationResult], named: Mapping[str, int] | None = None) -> str:
+    """Returns the results as text, with one line each for returns and lengths.
+
+    Args:
+        results: Result of each behavior.
+        named: Step in the name of each behavior's checkpoint, if one was chosen.
+    """
+    lines = []
+    for result in results:
+        how = "deterministic" if result.is_deterministic else "stochastic"
+        policy = f"step {result.step} (version {result.version}{_more(result, (named or {}).get(result.behavior))})"
+        lines.append(f"{result.behavior}: {result.episodes} episodes at {policy}, {how}")
+        for name, spread in (("return", result.returns), ("length", result.lengths)):
+            lines.append(
+                f"  {name:6}  mean {spread.mean:.6g}  std {spread.std:.6g}  min {spread.min:.6g}  max {spread.max:.6g}"
+            )
+        lines += _games(result)
+    return "\n".join(lines) or "no episode was played"
+
+
+def _games(result: EvaluationResult) -> Iterator[str]:
+    """Yields the results against each opponent, and the rating."""
+    for each in result.opponents:
+        seats = (
+            f"{name} seat {seat.wins:g} won, {seat.draws:g} drawn, {seat.losses:g} lost"
+            for name, seat in (("first", each.first), ("second", each.second))
+        )
+        yield f"  against {printable(each.name)}: score {each.score:.1%}; {'; '.join(seats)}"
+    if result.opponents:
+        yield f"  {SEATS_LEGEND}"
+    if result.rating is not None and result.rating_error is not None:
+        origin = printable(result.opponents[0].name)
+        yield f"  rating  {result.rating:+.0f} ± {result.rating_error:.0f} points above {origin}"
+
+
+def _more(result: EvaluationResult, named_step: int | None) -> str:
+    """Explains why a checkpoint's name has a larger step than its policy."""
+    if named_step is None or named_step <= result.step:
+        return ""
+    return f"; its checkpoint is named {named_step}, because {named_step - result.step} more steps were collected but not trained"
+
+
+def _play(
+    request: EvaluationRequest, transport: Transport, folder: Path | None
+) -> tuple[list[EvaluationResult], bool, Mapping[str, int]]:
+    """Serves until all episodes are played or the evaluation is stopped.
+
+    Args:
+        request: Arguments of the evaluation.
+        transport: Function through which messages between the service and the trainers pass.
+        folder: Empty folder for the policies of opponents; None without opponents.
+
+    Returns:
+        The results, whether they are complete, and the steps in the names of the chosen checkpoints.
+
+    Raises:
+        UserError: The run, its checkpoint, an opponent or an address cannot be used.
+    """
+    states = SavedPolicies(request.folder, request.checkpoint, request.behavior)
+    options = _acting_options(without_training_limits(request.loaded), states.names)
+    if request.against:
+        options = with_self_play(options)
+    link, run_id = Link(transport), request.folder.resolve().name
+    context = RunContext(options, link, run_id=run_id, generation=1, seed=request.seed)
+    states.restore_lessons(context.lessons)
+    task = policy_pb2.BehaviorAssignment(role=policy_pb2.AssignmentRole.ValueType(AssignmentRole.IDLE))
+    snapshots = None if folder is None else SnapshotFiles(folder)
+    opponents = None if snapshots is None else _opponents(request, states, snapshots, GameRecords(None, context.meters))
+    evaluation, statistics = OfflineEvaluation(request, context, states, opponents), Statistics(context.meters)
+    own = None
+    if request.own_actor is not None:
+        own = OwnActor(request.own_actor, options.rollcast, lambda: evaluation.is_done)
+    front = Front(
+        options,
+        link,
+        run_id=run_id,
+        generation=1,
+        seed=request.seed,
+        task=task,
+        trains=False,
+        snapshots=snapshots,
+        own_tokens=() if own is None else own.tokens,
+    )
+    if states.behaviors_table is not None:
+        restore_behaviors(front, states.behaviors_table)
+    run = Run(
+        context,
+        (evaluation, statistics) if own is None else (evaluation, own, statistics),
+        trains=Acting(request.is_deterministic),
+        statistics=statistics,
+        evaluations=evaluation,
+    )
+    display = Display(None, options.rollcast.summary_seconds)
+
+    def listening(bound: BoundAddresses, _page: str) -> None:
+        if own is None:
+            _announce(request, bound, games=options.plays_games)
+        else:
+            own.start(bound.address)
+
+    try:
+        ending = play(front, run, listening, display)
+    finally:
+        if own is not None:
+            own.close()
+    return evaluation.results(), ending.reason == EVALUATED, states.named_steps
+
+
+def _opponents(
+    request: EvaluationRequest, states: SavedPolicies, snapshots: SnapshotFiles, records: GameRecords
+) -> EvaluationOpponents:
+    """Returns the opponents of a policy.
+
+    Raises:
+        UserError: The policy is one of several, or an opponent does not exist.
+    """
+    behavior = request.behavior or (states.names[0] if len(states.names) == 1 else None)
+    if behavior is None:
+        named = ", ".join(states.names) or "none"
+        raise UserError(
+            ExitCode.USAGE, f"the run in {request.folder} has the behaviors {named}: choose one with --behavior"
+        )
+    for text in request.against:
+        opponent(text, behavior, request.folder.parent, request.folder)
+    settings = EvaluationSettings(opponents=request.against, episodes=request.episodes)
+    return EvaluationOpponents(settings, request.folder, snapshots, records, generation=1)
+
+
+def _acting_options(options: RunOptions, names: Sequence[str]) -> RunOptions:
+    """Returns a run file with only the behaviors of the run, so that actors of other runs are refused.
+
+    Raises:
+        UserError: The run file no longer has one of the behaviors.
+    """
+    if not names:
+        return options
+    behaviors = {name: options.settings_for(name) for name in names}
+    return options.model_copy(update={"behaviors": behaviors, "default_settings": None})
+
+
+def _announce(request: EvaluationRequest, bound: BoundAddresses, *, games: bool) -> None:
+    missing = f"{request.actors} actors" if request.actors > 1 else "an actor"
+    log.info(
+        "waiting_for_actors",
+        address=bound.address,
+        missing=missing,
+        start=how_to_start(bound.address, tls=bound.tls, games=games),
+    )
+
+
+def prepare(loaded: LoadedRun) -> None:
+    """Begins the log, and checks that the service can start.
+
+    Args:
+        loaded: The settings.
+
+    Raises:
+        UserError: The address cannot be used.
+    """
+    service = loaded.options.rollcast
+    logs.configure(service.log_format, "info")
+    require_descriptors(service)
+    require_free(service.address, "--address")

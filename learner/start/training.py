@@ -1,0 +1,176 @@
+"""Implements ``serve`` for a run that trains: the service here, its trainers in a thread or in a process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Protocol
+
+from rollcast.history import open_learner_history
+
+from learner.link.channel import Link, Transport, as_it_is
+from learner.link.opening import Begin, GiveUp, Opened
+from learner.service.ingest.session_key import session_key
+from learner.service.run.front import Front, Served, Site
+from learner.service.run.stopping import ACTORS_ENDED
+from learner.service.view.display import open_display
+from learner.service.web.status_site import http_address_is_default
+from learner.shared.observe.address import BoundAddresses
+from learner.shared.runfolder.fitting import must_fit
+from learner.shared.runfolder.received import ReceivedSteps
+from learner.shared.runfolder.runfolder import RunFolder
+from learner.shared.runfolder.snapshots import SnapshotFiles
+from learner.shared.settings.load import LoadedRun
+from learner.shared.settings.options import RunOptions
+from learner.start.about_run import AboutRun
+from learner.start.actors import TrainingActors
+from learner.start.announcing import announce
+from learner.start.trainer_hosts import AwaitedTrainers
+from learner.start.trainer_start import StartedTrainers
+
+
+class _Trainers(Protocol):
+    """The trainers' side of a run, wherever it runs; `Opened` tells what the service continues from."""
+
+    opened: Opened
+
+    def close(self, *, is_over: bool = False) -> None:
+        """Ends what outlives the run.
+
+        Args:
+            is_over: Whether the run has ended as it should, so that no other start needs trainers.
+        """
+
+
+class TrainingRun:
+    """One start of a learner in its run folder.
+
+    Args:
+        loaded: The settings and their sources.
+        folder: The run folder, open.
+        transport: Function through which messages between the service and the trainers pass.
+        started: The process of the trainers; None if they are threads of this one.
+        actors: The actors to start once the learner listens; None for none.
+        before: The start whose trainers died: this one listens where it did, so that its actors find it, counts its time
+            and stays paused; None for the first.
+
+    Raises:
+        UserError: The state to resume from cannot be read or does not fit.
+
+    Attributes:
+        trainers: The trainers' side.
+        front: Front that serves the run.
+        bound: Where it listens; before `serve`, where the start before did.
+    """
+
+    def __init__(
+        self,
+        loaded: LoadedRun,
+        folder: RunFolder,
+        transport: Transport = as_it_is,
+        started: StartedTrainers | AwaitedTrainers | None = None,
+        before: TrainingRun | None = None,
+        *,
+        actors: TrainingActors | None = None,
+    ) -> None:
+        self._actors = actors
+        bound = None if before is None else before.bound
+        self.bound: BoundAddresses | None = bound
+        self._is_paused = before is not None and before.front.control.is_paused
+        self._has_own_trainers = not isinstance(started, AwaitedTrainers)
+        self._options = options = loaded.options if bound is None else _listening_at(bound, loaded.options)
+        self._folder = folder
+        self._link = link = Link(transport)
+        self.trainers = _open_trainers(started, loaded, folder, link)
+        with contextlib.ExitStack() as on_failure:
+            on_failure.callback(self.trainers.close)
+            self._opened = opened = self.trainers.opened
+            self.front: Front = Front(
+                options,
+                link,
+                run_id=folder.run_id,
+                generation=opened.generation,
+                seed=opened.seed,
+                site=Site(folder.path, http_address_is_default(loaded), AboutRun(folder.path, loaded)),
+                snapshots=SnapshotFiles(folder.path),
+                session_key=session_key(folder.path),
+                history=open_learner_history(opened.generation),
+                has_own_actors=actors is not None,
+                own_tokens=() if actors is None else actors.tokens,
+                falls_back=bound is None and actors is not None and actors.may_move,
+            )
+            if before is not None:
+                self.front.run_status.since = before.front.run_status.since
+            if isinstance(started, StartedTrainers):
+                self.front.metrics.watch_trainers(started.process.pid)
+            if opened.books is not None:
+                with must_fit(folder.run_state):
+                    self.front.restore(opened.books, opened.status, opened.trained)
+            self._received = ReceivedSteps(folder.path, options.rollcast.max_sessions)
+            self.front.keep_received(self._received)
+            on_failure.pop_all()
+
+    def serve(self) -> Served:
+        """Trains until the run ends.
+
+        Raises:
+            UserError: An address is unavailable, or a trainer failed.
+        """
+        service = self._options.rollcast
+        display = open_display(service.log_format, service.summary_seconds)
+        served: Served | None = None
+        try:
+            served = asyncio.run(self.front.run(self._opened.assignment, self._begin, display))
+            return served
+        except BaseException as error:
+            self._link.to_trainers.send(GiveUp(str(error)))
+            raise
+        finally:
+            self.trainers.close(is_over=served is not None and (served.is_final or self._has_own_trainers))
+            self._received.close()
+
+    def _begin(self, bound: BoundAddresses, page: str) -> None:
+        self.bound = bound
+        self._link.to_trainers.send(Begin(bound))
+        if self._is_paused:
+            self.front.control.stay_paused()
+        opened = self._opened
+        announce(
+            self._folder,
+            bound,
+            page=page,
+            generation=opened.generation,
+            seed=opened.seed,
+            device=opened.device,
+        )
+        if self._actors is not None:
+            self._actors.start(bound.address, lambda: self.front.stopping.ask_anywhere(ACTORS_ENDED, final=False))
+
+
+def _listening_at(bound: BoundAddresses, options: RunOptions) -> RunOptions:
+    """Returns the options with the addresses of an earlier start in place of those that leave the port open."""
+    found = {"address": bound.address, "control_address": bound.control}
+    if bound.http:
+        found["http_address"] = bound.http
+    return options.model_copy(update={"rollcast": options.rollcast.model_copy(update=found)})
+
+
+def _open_trainers(
+    started: StartedTrainers | AwaitedTrainers | None, loaded: LoadedRun, folder: RunFolder, link: Link
+) -> _Trainers:
+    """Opens the trainers' side; only threads of this process need torch here.
+
+    Raises:
+        UserError: The state to resume from cannot be read or does not fit.
+    """
+    if started is not None and loaded.options.rollcast.has_ranks:
+        from learner.start.rank_processes import RankProcesses  # noqa: PLC0415
+
+        return RankProcesses(started, loaded, folder, link)
+    if started is not None:
+        from learner.start.trainer_process import TrainerProcess  # noqa: PLC0415
+
+        return TrainerProcess(started, loaded, folder, link)
+    from learner.training.run.training import TrainingSide  # noqa: PLC0415
+
+    return TrainingSide(loaded, folder, link)

@@ -1,1 +1,0 @@
-"""Tournaments: who plays, which games are played next, what is kept of them, and the ratings."""

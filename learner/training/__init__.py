@@ -1,0 +1,1 @@
+"""Learns from experience: the process of the trainers."""

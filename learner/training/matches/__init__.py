@@ -1,0 +1,1 @@
+"""Plays matches between policies: self-play, evaluation and tournaments."""

@@ -1,0 +1,237 @@
+"""The opponents of evaluations: their policies, and ratings from all games against them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from learner.link.matches import match_numbers
+from learner.link.to_trainers import Actor
+from learner.shared.exits import ExitCode, UserError
+from learner.shared.files import WriteFailed
+from learner.shared.observe.stats import StatsReporter
+from learner.shared.policies import PolicyKey, StoredPolicy
+from learner.shared.runfolder.snapshots import SnapshotFiles
+from learner.shared.settings.service import EvaluationSettings
+from learner.training.matches.elo import DRAW, LOSS, WIN
+from learner.training.matches.game_records import GameRecords
+from learner.training.matches.games import GamesRound
+from learner.training.matches.players import RANDOM, Kind, Player, distinct_names, opponent
+from learner.training.matches.policies import load_model, random_policy
+from learner.training.matches.result import EvaluationResult
+from learner.training.matches.score import MatchScore, plays_games, plays_policies
+from learner.training.matches.strength import Strengths
+from learner.training.trainers.base import Trainer
+from learner.training.trainers.parts import RunPart, Trainers
+
+log = structlog.get_logger(__name__)
+
+KEPT: Final = 32
+"""Evaluated policies that are rated together; older ones keep their ratings."""
+_POLICY: Final = "policy"
+"""Row of the evaluated policies in the ratings, which no opponent has as identity."""
+
+
+class EvaluationOpponents(RunPart):
+    """Keeps the opponents of a run's evaluations; used in the trainers' thread.
+
+    The policies of all evaluations are successive players of one row, and each opponent is a row of one; see
+    `learner.training.matches.strength.Strengths`. The first opponent that the run named is the origin of all ratings.
+
+    Args:
+        settings: Names the opponents.
+        folder: Folder of the run.
+        snapshots: Keeps the policies of the opponents, which actors fetch.
+        records: Shows and keeps games.
+        generation: Generation of this start of the learner.
+    """
+
+    name = "evaluation_opponents"
+
+    def __init__(
+        self,
+        settings: EvaluationSettings,
+        folder: Path,
+        snapshots: SnapshotFiles,
+        records: GameRecords,
+        *,
+        generation: int,
+    ) -> None:
+        self._settings = settings
+        self._folder = folder
+        self._snapshots = snapshots
+        self._records = records
+        self._matches = match_numbers(generation, evaluates=True)
+        self._strengths = Strengths()
+        self._players: tuple[Player, ...] = ()
+        self._models: dict[str, PolicyKey] = {}  # by identity
+        self._behavior = ""
+        self._index = -1
+        self._random: PolicyKey | None = None
+        self._has_warned = False
+        self._scripts: frozenset[str] = frozenset()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the opponents; empty for evaluations without opponents."""
+        return tuple(each.name for each in self._players)
+
+    def trainer_added(self, trainer: Trainer) -> None:
+        """Converts the models of the opponents, and keeps them where actors fetch them.
+
+        An own checkpoint of the run that no longer exists, or not yet, is left out with a warning.
+
+        Raises:
+            UserError: An opponent does not exist, or cannot be used for the behavior.
+        """
+        behavior = trainer.context.behavior
+        if not self._settings.opponents or trainer.trainer_settings.self_play is None:
+            return
+        self._behavior, self._index = behavior.name, behavior.index
+        self._players = distinct_names(self._find(behavior.name))
+        models = {each.identity: load_model(each, behavior) for each in self._players if each.kind is Kind.MODEL}
+        self._scripts = frozenset(each.script for each in self._players if each.script)
+        self._models = {identity: self._write(policy) for identity, policy in models.items()}
+        self._snapshots.reserve(behavior.name, self._models.values())
+        for each in self._players:
+            self._strengths.add_row(each.identity, 0.0)
+        self._strengths.add_row(_POLICY, 0.0)
+
+    def _find(self, behavior: str) -> list[Player]:
+        found = []
+        for text in self._settings.opponents:
+            try:
+                found.append(opponent(text, behavior, self._folder.parent, self._folder))
+            except UserError as error:
+                if not text.startswith("@"):
+                    raise UserError(error.exit_code, f"rollcast.evaluation.opponents: {error.message}") from error
+                log.warning("opponent_left_out", opponent=text, reason=error.message)
+        return found
+
+    def plays(self, behaviors: Collection[str]) -> bool:
+        """Returns whether an evaluation of these behaviors is played against opponents."""
+        return bool(self._players) and self._behavior in behaviors
+
+    def fitting(self, actors: Sequence[Actor]) -> tuple[Actor, ...]:
+        """Returns the actors that can play matches.
+
+        They have the behavior with two teams and nothing else, and the script of each opponent that is one.
+        """
+        return tuple(
+            actor
+            for actor in actors
+            if plays_games(actor, self._index) and plays_policies(actor) and self._scripts <= {actor.opponent}
+        )
+
+    def warn(self) -> None:
+        """Logs once that no connected actor can play matches."""
+        if not self._has_warned:
+            self._has_warned = True
+            log.warning(
+                "no_actor_plays_opponents",
+                behavior=self._behavior,
+                action="evaluations against opponents need an actor with two teams of this behavior and no other behavior",
+            )
+
+    def prepare(self, trainers: Trainers) -> None:
+        """Makes the policy of the random player, which needs a published one; call it before `begin`.
+
+        Args:
+            trainers: The trainers, that of the behavior among them.
+
+        Raises:
+            UserError: It cannot be written.
+        """
+        if self._random is None and any(each.kind is Kind.RANDOM for each in self._players):
+            self._random = self._write(random_policy(trainers[self._behavior].snapshot()))
+            self._snapshots.reserve(self._behavior, {*self._models.values(), self._random})
+
+    def begin(self, trainers: Trainers, orders: Iterator[int], *, is_deterministic: bool) -> GamesRound:
+        """Returns an evaluation of the newest policy, which the service keeps.
+
+        Args:
+            trainers: The trainers, that of the behavior among them.
+            orders: Yields order numbers that were not used before.
+            is_deterministic: Whether the mode of the policy's distribution acts; opponents draw their actions.
+        """
+        keys: dict[str, PolicyKey | None] = {**self._models, RANDOM: self._random}
+        trainer = trainers[self._behavior]
+        policy, name = trainer.published, f"step {trainer.get_step}"
+
+        def record(opponent_: int, seat: int, score: MatchScore) -> None:
+            rival = self._players[opponent_].name
+            self._records.add(self._behavior, score.match, score.record, (rival, name) if seat else (name, rival))
+
+        return GamesRound(
+            self._behavior,
+            PolicyKey(policy.generation, policy.version, policy.sha256),
+            [keys.get(each.identity) for each in self._players],  # actors have the scripts
+            self._settings.episodes,
+            is_deterministic=is_deterministic,
+            orders=orders,
+            matches=self._matches,
+            on_match=record,
+        )
+
+    def rated(self, result: EvaluationResult, running: GamesRound) -> EvaluationResult:
+        """Returns the result of an evaluation with its games, and the rating by all evaluations; call it once for each."""
+        opponents = running.results(self.names)
+        strengths, policy = self._strengths, self._strengths.current(_POLICY)
+        for player, found in zip(self._players, opponents, strict=True):
+            rival = strengths.current(player.identity)
+            for seat in (found.first, found.second):
+                for outcome, games in ((WIN, seat.wins), (DRAW, seat.draws), (LOSS, seat.losses)):
+                    strengths.add(policy, rival, outcome, games)
+        rating = strengths.ratings()[policy]
+        strengths.advance(_POLICY, KEPT)
+        return replace(result, opponents=opponents, rating=rating.value, rating_error=rating.error)
+
+    def _write(self, policy: StoredPolicy) -> PolicyKey:
+        try:
+            return self._snapshots.write(policy)
+        except WriteFailed as error:
+            raise UserError(ExitCode.NOT_SAVED, f"rollcast.evaluation.opponents: {error}") from error
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the games and ratings."""
+        return self._strengths.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from `state_dict`.
+
+        Raises:
+            KeyError, TypeError, ValueError: The state is not one that was saved here.
+        """
+        if state:
+            self._strengths.load_state_dict(state)
+
+
+def numbers_of(result: EvaluationResult) -> dict[str, float]:
+    """Returns the numbers of an evaluation's games, by names of `learner.shared.observe.behavior_state.FIELDS`."""
+    if result.rating is None or result.rating_error is None:
+        return {}
+    found = {"evaluation_rating": result.rating, "evaluation_rating_interval": result.rating_error}
+    for each in result.opponents:
+        found[f"evaluation_score/{each.name}"] = each.score
+        for seat, games in (("first", each.first), ("second", each.second)):
+            found[f"evaluation_won_{seat}/{each.name}"] = games.wins
+            found[f"evaluation_drawn_{seat}/{each.name}"] = games.draws
+            found[f"evaluation_lost_{seat}/{each.name}"] = games.losses
+    return found
+
+
+def report_games(result: EvaluationResult, stats: StatsReporter) -> None:
+    """Adds the rating and the results by seat, as shares of the games in that seat, to the statistics."""
+    if result.rating is not None and result.rating_error is not None:
+        stats.set_stat("Evaluation/Rating", result.rating)
+        stats.set_stat("Evaluation/Rating Interval", result.rating_error)
+    for each in result.opponents:
+        stats.set_stat(f"Evaluation/Against {each.name}/Score", each.score)
+        for seat, games in (("First", each.first), ("Second", each.second)):
+            for outcome, number in (("Wins", games.wins), ("Draws", games.draws), ("Losses", games.losses)):
+                if games.games:
+                    stats.set_stat(f"Evaluation/Against {each.name}/{seat} Seat {outcome}", number / games.games)

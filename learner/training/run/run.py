@@ -1,0 +1,318 @@
+"""The trainers' side of a run from start to end: trainers take turns between the parts, which then save their results.
+
+One thread runs the trainers and the parts, one judges declarations, and one ends the run when the service requests it.
+`learner.start.training` creates the parts of a run that trains, other commands the parts of runs that only act.
+"""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+import structlog
+
+from learner.link.control import Close, Closed, Failed, Stopped
+from learner.link.evaluation import EvaluationSink, NoEvaluation
+from learner.link.footprint import JudgeDeclaration
+from learner.link.to_trainers import Declared
+from learner.shared.descriptors import with_descriptors
+from learner.shared.exits import ExitCode, UserError
+from learner.shared.observe.logs import LOG_FILE
+from learner.shared.plugins import in_one_line, place_of
+from learner.training.export.describe import describe
+from learner.training.export.publisher import PolicyPublisher
+from learner.training.lockstep.barrier import Lockstep
+from learner.training.matches.frozen_trainer import FrozenTrainer
+from learner.training.networks.policy import PolicyNetwork
+from learner.training.run.context import RunContext
+from learner.training.run.faults import exit_code_of
+from learner.training.run.setup import gpu_use
+from learner.training.run.statistics import Statistics
+from learner.training.trainers import registry
+from learner.training.trainers.base import ModelSaver, Trainer, TrainerContext
+from learner.training.trainers.judge import JudgeThread, load_meta_device
+from learner.training.trainers.loop import TrainerLoop, ordinary_queue
+from learner.training.trainers.parts import Ending, RunPart, Trainers
+from learner.training.trainers.reporting import Reporting, Sources
+from learner.training.trainers.settlement import ExperienceQueue
+
+log = structlog.get_logger(__name__)
+
+_END_SECONDS = 5.0
+"""Seconds that the end waits for the trainers' thread, which has announced its stop or hangs."""
+_FAILURES: Final = MappingProxyType(
+    {ExitCode.DEVICE_FAILED: "the training device failed", ExitCode.OUT_OF_MEMORY: "memory ran out"}
+)
+
+
+def seed_of(context: RunContext, behavior: Declared) -> int:
+    """Returns the seed of a behavior's trainer."""
+    # In lock-step it derives from the name, because behaviors are declared in any order.
+    place = behavior.index if context.service.lockstep is None else zlib.crc32(behavior.name.encode())
+    return context.seed + place
+
+
+def failure_of(error: BaseException, folder: Path | None) -> UserError:
+    """Returns the error that the command prints as its last line.
+
+    Args:
+        error: The error that ended the trainers.
+        folder: The run folder; None for a run without one.
+    """
+    if isinstance(error, UserError):
+        return error
+    code = exit_code_of(error)
+    what, place = _FAILURES.get(code, "the trainer failed"), place_of(error)
+    where = "in the log" if folder is None else f"in {folder / LOG_FILE}"
+    return UserError(code, f"{what}: {in_one_line(error)}{place and f' ({place})'}; the traceback is {where}")
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """Settings of a run that trains.
+
+    Attributes:
+        saver: Writes model files at each ``checkpoint_interval``.
+        save_all: Writes a checkpoint of everything and returns its path; called in the trainers' thread.
+        obstacle: Returns why no actor trains while all play an evaluation; otherwise an empty text.
+        at_target: Returns the behaviors whose mean return has reached the target.
+        require_newest: Raises an error if another learner has taken the run folder over.
+        lockstep: Runs the rounds; None without lock-step.
+    """
+
+    saver: ModelSaver
+    save_all: Callable[[Trainers], Path]
+    obstacle: Callable[[], str]
+    at_target: Callable[[], frozenset[str]]
+    require_newest: Callable[[], None] = lambda: None
+    lockstep: Lockstep | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Acting:
+    """Settings of a run that does not train.
+
+    Attributes:
+        is_deterministic: Whether the mode of the distribution acts; None leaves this to the run file.
+    """
+
+    is_deterministic: bool | None = None
+
+
+class Run:
+    """Trainers and parts of one start of a learner.
+
+    Args:
+        context: Context of the run.
+        parts: Parts in the order in which they are called.
+        trains: Settings of a run that trains, or of a run that acts with finished policies.
+        statistics: The part that writes the trainers' reports.
+        evaluations: Receives evaluation episodes.
+
+    Attributes:
+        context: Context of the run.
+        loop: Runs the trainers.
+        reporting: Reports the trainers' state to the service.
+    """
+
+    def __init__(
+        self,
+        context: RunContext,
+        parts: Sequence[RunPart],
+        *,
+        trains: Training | Acting,
+        statistics: Statistics,
+        evaluations: EvaluationSink | None = None,
+    ) -> None:
+        self.context = context
+        self._parts = tuple(parts)
+        self._trains = trains
+        self._statistics = statistics
+        self._evaluations = evaluations or NoEvaluation()
+        self._has_begun = self._has_finished = False
+        self._lock = threading.Lock()
+        self._error: BaseException | None = None  # error that ended the trainers
+        lockstep = trains.lockstep if isinstance(trains, Training) else None
+        link = context.link
+        self.reporting = Reporting(link.to_front.send, self._sources())
+        self.loop = TrainerLoop(
+            link,
+            self._build,
+            self._parts,
+            save=self._save_all if self.is_training else None,
+            on_failure=self._trainer_failed,
+            roster=context.roster,
+            make_queue=ordinary_queue if lockstep is None else lockstep.make_queue,
+            reporting=self.reporting,
+            history=context.history if lockstep is None else None,  # a round joins chunks
+        )
+        self.loop.report()  # reports what is known before the first trainer
+        self._thread = threading.Thread(target=self._take_turns, name="trainers", daemon=True)
+        self._judge = JudgeThread(context.service, link.to_front.send, context.reduce.ranks)
+        load_meta_device()
+        link.to_trainers.divert(JudgeDeclaration, self._judge.ask)
+        link.to_trainers.divert(Close, self._close)
+
+    @property
+    def is_training(self) -> bool:
+        """Returns whether trainers learn."""
+        return isinstance(self._trains, Training)
+
+    @property
+    def has_finished(self) -> bool:
+        """Returns whether the parts save their results, or have saved them."""
+        return self._has_finished
+
+    def start(self) -> None:
+        """Starts the trainers' thread and the judge."""
+        self._judge.start()
+        self._thread.start()
+        self._has_begun = True  # not reached if the system lacks memory for a thread
+
+    def give_up(self, error: BaseException) -> None:
+        """Lets the parts finish if an error ends the run before the service does; has an effect only once."""
+        self._judge.close()
+        self.loop.stop()
+        if self._has_begun:
+            self._thread.join(_END_SECONDS)
+        self._finish(Ending("error", error, has_begun=self._has_begun, has_settled=False, is_complete=False))
+
+    def _take_turns(self) -> None:
+        try:
+            self.loop.run()
+        finally:
+            self.context.link.to_front.send(Stopped())
+
+    def _close(self, message: Close) -> None:
+        """Ends the run in a separate thread, because the trainers' thread may hang in an update."""
+        threading.Thread(target=self._end, args=(message,), name="ending").start()
+
+    def _end(self, message: Close) -> None:
+        self._judge.close()
+        self._thread.join(_END_SECONDS)
+        self.context.roster.view = message.view
+        has_settled = not self._thread.is_alive()
+        error = self._error
+        if error is None and message.fault:
+            error = UserError(ExitCode.TRAINER_FAILED, message.fault)
+        error = self._superseded() or error
+        ending = Ending(
+            message.reason, error, has_settled=has_settled, is_complete=has_settled, summaries=message.summaries
+        )
+        try:
+            closed = self._finish(ending)
+        except BaseException as error:  # a package may exit, and the service waits for an answer
+            log.error("run_not_finished", error=in_one_line(error), exc_info=error)
+            closed = Closed(is_complete=False, fault=in_one_line(error))
+        self.context.link.to_front.send(closed)
+
+    def _superseded(self) -> UserError | None:
+        """Returns the error of a learner whose run folder another one has taken over, and reports it; otherwise None."""
+        if not isinstance(self._trains, Training):
+            return None
+        try:
+            self._trains.require_newest()
+        except UserError as error:
+            self.context.link.to_front.send(Failed(error.exit_code, error.message))
+            return error
+        return None
+
+    def _finish(self, ending: Ending) -> Closed:
+        """Lets each part save its results, once; later parts learn whether the earlier ones succeeded."""
+        with self._lock:
+            if self._has_finished:
+                return Closed(is_complete=False)
+            self._has_finished = True
+        fault = ""
+        for part in self._parts:
+            try:
+                is_complete = part.finish(self.loop.trainers, ending)
+            except BaseException as error:  # the other parts finish regardless of what a package raises
+                log.error("part_not_finished", part=type(part).__name__, error=in_one_line(error), exc_info=error)
+                fault = fault or in_one_line(error)
+                ending = replace(ending, error=ending.error or error, is_complete=False)
+            else:
+                ending = replace(ending, is_complete=is_complete and ending.is_complete)
+        if ending.is_good:
+            self.loop.report()
+        return Closed(ending.is_complete, fault)
+
+    def _sources(self) -> Sources:
+        context, trains = self.context, self._trains
+        found = Sources(context.meters, lessons=context.lessons.view, gpu=gpu_use(context.device))
+        if not isinstance(trains, Training):
+            return found
+        lockstep = found.lockstep if trains.lockstep is None else trains.lockstep.view
+        return replace(found, at_target=trains.at_target, obstacle=trains.obstacle, lockstep=lockstep)
+
+    def _build(self, behavior: Declared, queue: ExperienceQueue) -> Trainer:
+        """Builds the trainer of a behavior without its saved state; called in the trainers' thread.
+
+        Raises:
+            UserError: The settings do not fit.
+        """
+        is_own = behavior.settings.trainer_type in registry.own_trainers()
+        context = self._trainer_context(behavior, queue)
+        # Only a package's own trainer knows its policy.
+        return FrozenTrainer(context) if is_own and not self.is_training else registry.build(context)
+
+    def _trainer_context(self, behavior: Declared, queue: ExperienceQueue) -> TrainerContext:
+        context, trains = self.context, self._trains
+        is_deterministic = behavior.settings.network_settings.deterministic
+        if isinstance(trains, Acting) and trains.is_deterministic is not None:
+            is_deterministic = trains.is_deterministic
+
+        def open_publisher(network: PolicyNetwork) -> PolicyPublisher:
+            template = describe(
+                network,
+                behavior_index=behavior.index,
+                generation=context.generation,
+                deterministic=is_deterministic,
+                memory_stride=behavior.memory_stride,
+            )
+            # The first one imports modules, while the connections of actors take descriptors.
+            return with_descriptors(
+                lambda: PolicyPublisher(network, context.link.to_front.send, template),
+                until=lambda: self.loop.is_stopping,
+            )
+
+        return TrainerContext(
+            behavior=behavior,
+            queue=queue,
+            stats=self._statistics.reporter(behavior.name),
+            open_publisher=open_publisher,
+            generation=context.generation,
+            seed=seed_of(context, behavior),
+            device=context.device,
+            service=context.service,
+            is_training=self.is_training,
+            saver=trains.saver if isinstance(trains, Training) else None,
+            reduce=context.reduce,
+            conductor=context.conductor,
+            metrics=context.meters.behavior(behavior.name),
+            lessons=context.lessons,
+            evaluations=self._evaluations,
+            roster=context.roster,
+            run_id=context.run_id,
+        )
+
+    def _save_all(self) -> Path:
+        if not isinstance(self._trains, Training):
+            raise TypeError("a run without training saves nothing")
+        return self._trains.save_all(self.loop.trainers)
+
+    def _trainer_failed(self, error: BaseException) -> None:
+        """Handles the error that ended the trainers; the last call of the trainers' thread."""
+        self._error = error
+        self.reporting.send_error(in_one_line(error))
+        if not isinstance(error, UserError):
+            log.error("trainer_failed", error=in_one_line(error), exc_info=error)
+        elif self.context.service.log_format == "json":  # shown once: the command prints it as its last line
+            log.error("trainer_failed", error=error.message)
+        told = failure_of(error, self.context.folder)
+        self.context.link.to_front.send(Failed(told.exit_code, told.message))

@@ -1,0 +1,254 @@
+"""Computes advantages and returns over many segments at once, without padding: GAE, lambda-returns, V-trace.
+
+Recursions of the form a_t = delta_t + c_t * a_{t+1} are affine maps chained from the end of each segment to its start.
+All segments lie one after another in one flat axis; c = 0 at the end of each keeps them apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from learner.training.buffers.buffer import Plan
+
+
+class Valued(NamedTuple):
+    """R rows as in `learner.training.buffers.buffer.Plan`, valued by the networks from before the update.
+
+    Attributes:
+        rewards: ``[R, K]`` float64, of K reward signals; 0 in final rows.
+        values: ``[R, K]`` float64.
+        bootstraps: ``[R, K]`` float64, 1 where the value of the next row counts.
+        gamma: ``[K]`` float64, discount factors.
+        log_ratio: Computes ``[R]`` float64: log-probability of the whole action under the current policy minus the
+            recorded one; 0 in final rows.
+        baselines: ``[R, K]`` float64, of a critic that has them.
+    """
+
+    rewards: Tensor
+    values: Tensor
+    bootstraps: Tensor
+    gamma: Tensor
+    log_ratio: Callable[[], Tensor]
+    baselines: Tensor | None = None
+
+
+class Targets(NamedTuple):
+    """The targets of the losses.
+
+    Attributes:
+        advantages: ``[R, K]`` float64; final rows are not used.
+        returns: ``[R, K]`` float64, targets of the values.
+    """
+
+    advantages: Tensor
+    returns: Tensor
+
+
+class TargetRule(Protocol):
+    """Computes the targets of an algorithm."""
+
+    def __call__(self, plan: Plan, valued: Valued) -> Targets:
+        """Computes targets without waiting for the device."""
+
+
+def reverse_affine_scan(delta: Tensor, coefficient: Tensor, longest: int) -> Tensor:
+    """Solves a_i = delta_i + coefficient_i * a_{i+1} for all i, with a = 0 after the last row.
+
+    Pointer doubling: after k passes each row holds the sum over its next 2^k rows, and the product of their
+    coefficients; ceil(log2(longest)) passes suffice (Hillis and Steele 1986, "Data parallel algorithms"; the
+    composition of affine maps as in Blelloch 1990, "Prefix sums and their applications").
+
+    Args:
+        delta: ``[R, ...]`` float64.
+        coefficient: The same shape; 0 in the last row of each segment.
+        longest: Rows of the longest segment.
+
+    Returns:
+        ``[R, ...]`` float64.
+    """
+    total, product = delta, coefficient
+    step = 1
+    while step < longest:
+        reach = total.shape[0] - step
+        if reach <= 0:
+            break
+        total = torch.cat((torch.addcmul(total[:reach], product[:reach], total[step:]), total[reach:]))
+        # Past `reach`, a chain has run over the end, where its product is already 0.
+        product = torch.cat((product[:reach] * product[step:], product[reach:]))
+        step *= 2
+    return total
+
+
+def generalized_advantages(
+    rewards: Tensor,
+    values: Tensor,
+    *,
+    is_step: Tensor,
+    bootstraps: Tensor,
+    continues: Tensor,
+    gamma: Tensor,
+    lambd: float,
+    longest: int,
+) -> Tensor:
+    """Computes generalized advantage estimates (Schulman et al. 2015, arXiv:1506.02438, equation 16).
+
+    Rows are as in `learner.training.buffers.buffer.Plan`: each segment's steps, then its final row, so the value of the next
+    observation is the value of the next row.
+
+    Args:
+        rewards: ``[R, K]`` float64, of K reward signals.
+        values: ``[R, K]`` float64.
+        is_step: ``[R]`` float64, 1 for steps, 0 for final rows.
+        bootstraps: ``[R]`` or ``[R, K]`` float64, 1 where the next value counts, 0 at terminal steps.
+        continues: ``[R]`` float64, 1 where the next row is a step of the same segment.
+        gamma: ``[K]`` float64, the discount of each signal.
+        lambd: Trace decay, lambda.
+        longest: Rows of the longest segment.
+
+    Returns:
+        ``[R, K]`` float64; 0 in final rows.
+    """
+    delta = (rewards + gamma * _of_next(values, bootstraps) - values) * is_step.unsqueeze(1)
+    return reverse_affine_scan(delta, (gamma * lambd) * continues.unsqueeze(1), longest)
+
+
+class VTrace(NamedTuple):
+    """The result of V-trace.
+
+    Attributes:
+        values: ``[R, K]`` float64, the targets v_s of the values; V in final rows.
+        advantages: ``[R, K]`` float64, r_s + gamma * v_{s+1} - V(x_s), without rho; 0 in final rows.
+    """
+
+    values: Tensor
+    advantages: Tensor
+
+
+def vtrace(
+    rewards: Tensor,
+    values: Tensor,
+    log_ratio: Tensor,
+    *,
+    is_step: Tensor,
+    bootstraps: Tensor,
+    continues: Tensor,
+    gamma: Tensor,
+    lambd: float,
+    rho_bar: float,
+    c_bar: float,
+    longest: int,
+) -> VTrace:
+    """Computes V-trace targets (Espeholt et al. 2018, arXiv:1802.01561, equation 1, remark 1 and remark 2).
+
+    v_s - V(x_s) = rho_s * (r_s + gamma * V(x_{s+1}) - V(x_s)) + gamma * c_s * (v_{s+1} - V(x_{s+1})), in which
+    rho = min(rho_bar, pi / mu) and c = lambda * min(c_bar, pi / mu). Under mu = pi these are lambda-returns.
+
+    Args:
+        rewards: ``[R, K]`` float64, of K reward signals.
+        values: ``[R, K]`` float64, of the critic.
+        log_ratio: ``[R]`` float64, log pi - log mu of the whole action.
+        is_step: ``[R]`` float64; see `generalized_advantages` for all arguments without a description here.
+        bootstraps: ``[R]`` or ``[R, K]`` float64.
+        continues: ``[R]`` float64.
+        gamma: ``[K]`` float64.
+        lambd: Trace decay, lambda.
+        rho_bar: Truncation of ratios in the temporal differences; it decides which policy's values are learned.
+        c_bar: Truncation of ratios in the traces; it decides the speed and the noise of learning.
+        longest: Rows of the longest segment.
+    """
+    # Truncated before the exponential, so that it cannot overflow.
+    rho = log_ratio.clamp(max=math.log(rho_bar)).exp().mul(is_step).unsqueeze(1)
+    trace = log_ratio.clamp(max=math.log(c_bar)).exp().mul(lambd * continues).unsqueeze(1)
+    delta = rho * (rewards + gamma * _of_next(values, bootstraps) - values)
+    targets = values + reverse_affine_scan(delta, gamma * trace, longest)
+    advantages = (rewards + gamma * _of_next(targets, bootstraps) - values) * is_step.unsqueeze(1)
+    return VTrace(targets, advantages)
+
+
+def _of_next(values: Tensor, bootstraps: Tensor) -> Tensor:
+    """Returns the next row's values where they count, otherwise 0; ``[R, K]``."""
+    following = torch.cat((values[1:], torch.zeros_like(values[:1])))
+    return following * (bootstraps.unsqueeze(1) if bootstraps.dim() == 1 else bootstraps)
+
+
+@dataclass(frozen=True, slots=True)
+class VTraceTargets:
+    """V-trace under the policy from before the update; advantages are r + gamma * v_{s+1} - V(x_s), without rho.
+
+    The loss applies the ratio to the policy gradient, because there the ratio follows the policy through the epochs.
+
+    Attributes:
+        lambd: Trace decay, lambda.
+        rho_bar: Truncation of ratios in the temporal differences.
+        c_bar: Truncation of ratios in the traces.
+    """
+
+    lambd: float
+    rho_bar: float
+    c_bar: float
+
+    def __call__(self, plan: Plan, valued: Valued) -> Targets:
+        """Computes targets."""
+        found = vtrace(
+            valued.rewards,
+            valued.values,
+            valued.log_ratio(),
+            is_step=plan.is_step,
+            bootstraps=valued.bootstraps,
+            continues=plan.continues,
+            gamma=valued.gamma,
+            lambd=self.lambd,
+            rho_bar=self.rho_bar,
+            c_bar=self.c_bar,
+            longest=plan.longest,
+        )
+        return Targets(found.advantages, found.values)
+
+
+@dataclass(frozen=True, slots=True)
+class GeneralizedAdvantages:
+    """Generalized advantage estimation; returns are advantages plus values.
+
+    Attributes:
+        lambd: Trace decay, lambda.
+    """
+
+    lambd: float
+
+    def __call__(self, plan: Plan, valued: Valued) -> Targets:
+        """Computes targets."""
+        advantages = generalized_advantages(
+            valued.rewards,
+            valued.values,
+            is_step=plan.is_step,
+            bootstraps=valued.bootstraps,
+            continues=plan.continues,
+            gamma=valued.gamma,
+            lambd=self.lambd,
+            longest=plan.longest,
+        )
+        return Targets(advantages, advantages + valued.values)
+
+
+@dataclass(frozen=True, slots=True)
+class CounterfactualAdvantages:
+    """Lambda-returns of the group's values, minus counterfactual baselines (arXiv:2111.05992, equation 8).
+
+    Attributes:
+        lambd: Trace decay, lambda.
+    """
+
+    lambd: float
+
+    def __call__(self, plan: Plan, valued: Valued) -> Targets:
+        """Computes targets; without baselines the values take their place."""
+        found = GeneralizedAdvantages(self.lambd)(plan, valued)
+        if valued.baselines is None:
+            return found
+        return Targets(found.returns - valued.baselines, found.returns)

@@ -1,0 +1,1 @@
+"""Writes the curves of a run for other programs: TensorBoard, and Weights & Biases."""

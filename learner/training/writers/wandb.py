@@ -1,0 +1,114 @@
+"""Writes statistics to Weights & Biases, if it is installed and named in the run file."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rollcast.extras import install
+from rollcast.files import read_regular
+from rollcast.text import printable
+
+from learner.shared.exits import ExitCode, UserError
+from learner.shared.files import WriteFailed, write_file
+from learner.shared.observe.stats import HIDDEN_KEYS, Aggregation, StatSummary
+
+HISTOGRAM_BINS = 30
+LARGEST_DRAWN = float(np.finfo(np.float32).max)
+_ID_FILE = "wandb_id"
+_MAX_ID_BYTES = 4096
+_DEFAULT_PROJECT = "rollcast"
+
+
+class WandbWriter:
+    """Logs each category as ``<behavior>/<key>`` against ``<behavior>/step``, to one W&B run per run folder.
+
+    Account, project and mode are W&B's own settings: ``wandb login``, ``WANDB_PROJECT`` (``rollcast`` by default),
+    ``WANDB_MODE=offline``. A resumed run continues the same W&B run. W&B deletes nothing, so it shows values logged
+    after the checkpoint next to their replacements.
+
+    Args:
+        run_folder: ``results/<run_id>``; W&B keeps its files in ``wandb`` there.
+        run_id: The run's name.
+        config: The settings shown with the run.
+        is_resumed: Whether to continue the W&B run of the previous start.
+
+    Raises:
+        UserError: W&B is not installed or cannot be started.
+    """
+
+    def __init__(self, run_folder: Path, run_id: str, config: Mapping[str, object], *, is_resumed: bool) -> None:
+        try:
+            import wandb  # noqa: PLC0415 - an extra, and seconds to import
+        except ModuleNotFoundError as error:
+            raise UserError(
+                ExitCode.MISSING_EXTRA,
+                f"rollcast.stats_writers names wandb, but the module {error.name!r} is not installed; {install('wandb')}",
+            ) from None
+        self._wandb: Any = wandb
+        self._steps: set[str] = set()
+        try:
+            self._run: Any = self._wandb.init(
+                project=os.environ.get("WANDB_PROJECT", _DEFAULT_PROJECT),
+                id=_own_id(run_folder, is_resumed=is_resumed),
+                name=run_id,
+                resume="allow",
+                dir=str(run_folder),
+                config=dict(config),
+                settings=self._wandb.Settings(console="off", silent=True),
+            )
+        except (OSError, WriteFailed, self._wandb.Error) as error:
+            reason = " ".join(str(error).split())
+            raise UserError(
+                ExitCode.RUN_FILE,
+                f"W&B cannot be started: {printable(reason)}; run 'wandb login', set WANDB_MODE=offline, or remove "
+                "wandb from rollcast.stats_writers",
+            ) from None
+
+    def write(self, category: str, summaries: Mapping[str, StatSummary], step: int) -> None:
+        """Logs a number for each summary, and a histogram ``<key>_hist`` for each HISTOGRAM."""
+        place = f"{category}/step"
+        if category not in self._steps:
+            self._run.define_metric(f"{category}/*", step_metric=place)
+            self._steps.add(category)
+        values: dict[str, object] = {place: step}
+        for key, summary in summaries.items():
+            if key in HIDDEN_KEYS:
+                continue
+            values[f"{category}/{key}"] = summary.value
+            if summary.aggregation is Aggregation.HISTOGRAM and summary.values.size:
+                counted = np.histogram(np.clip(summary.values, -LARGEST_DRAWN, LARGEST_DRAWN), bins=HISTOGRAM_BINS)
+                values[f"{category}/{key}_hist"] = self._wandb.Histogram(np_histogram=counted)
+        self._run.log(values)
+
+    def write_text(self, category: str, title: str, text: str, step: int) -> None:
+        """Stores a text in the run's summary."""
+        del step
+        self._run.summary[f"{category}/{title}"] = text
+
+    def restart(self, category: str, step: int) -> None:
+        """Stores in the run's summary from which step the run resumed."""
+        self._run.summary[f"{category}/resumed_from_step"] = step
+
+    def close(self) -> None:
+        """Sends remaining values and ends the W&B run."""
+        with contextlib.suppress(OSError, self._wandb.Error):
+            self._run.finish()
+
+
+def _own_id(run_folder: Path, *, is_resumed: bool) -> str:
+    """Returns W&B's id of the run: that of the previous start, or a new one, since W&B never reuses one."""
+    path = run_folder / _ID_FILE
+    if is_resumed:
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            kept = read_regular(path, _MAX_ID_BYTES).decode("ascii").strip()
+            if kept.isalnum() and len(kept) <= 64:
+                return kept
+    made = secrets.token_hex(8)
+    write_file(path, made.encode())
+    return made

@@ -1,0 +1,176 @@
+"""Tests who may read and act through the HTTP port of a learner with TLS and tokens."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import socket
+import ssl
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rollcast.auth import Principal, Role, make_token
+from rollcast.server_tls import ServerSecurity
+
+from learner.service.identity.access import Access
+from learner.service.identity.setup import Identity
+from tests.learner.service.identity.certificates import Folder
+from tests.learner.service.web.site import NAME, OPERATOR, SECONDS, Answer, Site, serving
+
+READ = ("/api/status", f"/api/history?behavior={NAME}", "/metrics")
+OPEN = ("/", "/healthz")
+ACT = ("/api/pause", "/api/resume", "/api/checkpoint", "/api/operator")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    """Returns a folder with a principal of each role."""
+    return Folder.make(tmp_path, lab=Role.ACTOR, eyes=Role.VIEWER, ops=Role.OPERATOR, farm=Role.TRAINER)
+
+
+@pytest.fixture
+def site(folder: Folder) -> Iterator[Site]:
+    """Serves with TLS and tokens, whose files are looked at all the time."""
+    access = Access(folder.path / "tokens", poll_seconds=0)
+    with serving(identity=Identity(access, ServerSecurity(*folder.server, poll_seconds=0))) as started:
+        started.hooks.history_.add(NAME, 1.0, {})
+        yield started
+
+
+def ask(folder: Folder, site: Site, path: str, method: str = "GET", headers: Mapping[str, str] | None = None) -> Answer:
+    """Sends a request over a new connection, which must prove that it is the learner."""
+    return ask_with(ssl.create_default_context(cafile=str(folder.ca)), site, path, method, headers)
+
+
+def ask_with(
+    context: ssl.SSLContext, site: Site, path: str, method: str = "GET", headers: Mapping[str, str] | None = None
+) -> Answer:
+    """Sends a request over a new connection of a context."""
+    connection = http.client.HTTPSConnection("127.0.0.1", site.port, timeout=SECONDS, context=context)
+    try:
+        connection.request(method, path, headers=dict(headers or {}))
+        response = connection.getresponse()
+        found = {name.lower(): value for name, value in response.getheaders()}
+        return Answer(response.status, found, response.read())
+    finally:
+        connection.close()
+
+
+def bearer(token: str) -> dict[str, str]:
+    """Returns the header of a token."""
+    return {"authorization": f"Bearer {token}"}
+
+
+def test_readers_need_the_token_of_a_viewer(folder: Folder, site: Site) -> None:
+    """Viewers and operators read, with the page's token or one of the file; actors and strangers do not."""
+    for path in OPEN:
+        assert ask(folder, site, path).status == 200
+    for path in READ:
+        assert ask(folder, site, path).reason == "NO_TOKEN"
+        assert ask(folder, site, path, headers=bearer(make_token())).reason == "WRONG_TOKEN"
+        for name, role in (("lab", "an actor"), ("farm", "a trainer")):
+            answer = ask(folder, site, path, headers=bearer(folder.tokens[name]))
+            assert answer.reason == "NOT_ALLOWED"
+            assert f"token of {role}, and only viewers and operators" in answer.json["error"]["message"]
+        bare = ask(folder, site, path, headers={"authorization": folder.tokens["eyes"]})
+        assert bare.reason == "WRONG_TOKEN"
+        assert "Authorization: Bearer TOKEN" in bare.json["error"]["message"]
+        for header in (bearer(folder.tokens["eyes"]), bearer(folder.tokens["ops"]), OPERATOR):
+            assert ask(folder, site, path, headers=header).status == 200
+
+
+def test_a_revoked_token_reads_nothing(folder: Folder, site: Site) -> None:
+    """A viewer whose line is removed from the token file is refused."""
+    assert ask(folder, site, READ[0], headers=bearer(folder.tokens["eyes"])).status == 200
+    folder.write_tokens(ops=Role.OPERATOR)
+    assert site.server is not None
+    assert poll(site)
+    assert ask(folder, site, READ[0], headers=bearer(folder.tokens["eyes"])).reason == "WRONG_TOKEN"
+
+
+def poll(site: Site) -> bool:
+    """Looks at the token file, as the learner does when it is some seconds old; returns whether it has changed."""
+    access = site.server._identity.access
+    assert access._path is not None
+    os.utime(access._path, (time.time() - 5, time.time() - 5))
+    return access.poll()
+
+
+@pytest.mark.parametrize("path", ACT)
+def test_only_a_header_makes_an_operator(folder: Folder, site: Site, path: str) -> None:
+    """A POST without the header is refused, whatever a browser adds by itself: there is nothing for CSRF to use."""
+    token = folder.tokens["ops"]
+    elsewhere = {"Origin": "https://elsewhere.example", "Sec-Fetch-Site": "cross-site"}
+    for headers in ({}, {"Cookie": f"authorization=Bearer {token}; token={token}"}, elsewhere):
+        assert ask(folder, site, path, "POST", headers).reason == "NO_TOKEN"
+        assert ask(folder, site, f"{path}?token={token}&authorization=Bearer+{token}", "POST", headers).status == 401
+    for name, role in (("eyes", "a viewer"), ("lab", "an actor"), ("farm", "a trainer")):
+        answer = ask(folder, site, path, "POST", bearer(folder.tokens[name]))
+        assert answer.reason == "NOT_ALLOWED"
+        assert f"token of {role}, and only operators" in answer.json["error"]["message"]
+    assert site.hooks.calls == []
+    assert ask(folder, site, path, "POST", bearer(token)).status == 200
+
+
+def test_no_answer_sets_a_cookie(folder: Folder, site: Site) -> None:
+    """No answer of any route, method or caller has a cookie, and none lets another site read it."""
+    callers = [{}, OPERATOR, bearer(folder.tokens["eyes"]), {"Cookie": "a=b"}]
+    for path in (*OPEN, *READ, *ACT, "/nothing"):
+        for method in ("GET", "POST", "OPTIONS"):
+            for caller in callers:
+                answer = ask(folder, site, path, method, {**caller, "Origin": "https://elsewhere.example"})
+                assert "set-cookie" not in answer.headers
+                assert not any(name.startswith("access-control") for name in answer.headers)
+
+
+def test_client_certificates_alone_guard_the_port(folder: Folder) -> None:
+    """With client certificates and no token file, a connection without a certificate reads nothing."""
+    access = Access(takes_certificates=True)
+    identity = Identity(access, ServerSecurity(*folder.server, folder.ca, poll_seconds=0))
+    lab = folder.client(certificate=Principal("lab", Role.VIEWER))
+    with serving(identity=identity) as site:
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            ask(folder, site, "/api/status")
+        context = ssl.create_default_context(cafile=str(folder.ca))
+        context.load_cert_chain(str(lab.cert), str(lab.key))
+        assert ask_with(context, site, "/healthz").status == 200
+
+
+def test_a_removed_authority_is_forgotten_without_a_restart(folder: Folder, tmp_path: Path) -> None:
+    """New connections with the certificate of an authority that was removed from the file read nothing."""
+    other = Folder.make(tmp_path / "other")
+    both = tmp_path / "both.pem"
+    both.write_bytes(folder.ca.read_bytes() + other.ca.read_bytes())
+    access = Access(takes_certificates=True)
+    security = ServerSecurity(*folder.server, both, poll_seconds=0)
+    clients = [each.client(certificate=Principal("lab", Role.VIEWER)) for each in (folder, other)]
+    contexts = [replace(each, ca=folder.ca).context() for each in clients]
+    with serving(identity=Identity(access, security)) as site:
+
+        def health(context: ssl.SSLContext) -> int:
+            context.set_alpn_protocols(["http/1.1"])
+            return ask_with(context, site, "/healthz").status
+
+        assert [health(context) for context in contexts] == [200, 200]
+        both.write_bytes(folder.ca.read_bytes())
+        security.poll()
+        assert health(contexts[0]) == 200
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            health(contexts[1])
+
+
+def test_plain_text_gets_no_answer(site: Site) -> None:
+    """A request in plain text on the TLS port reads nothing."""
+    with socket.create_connection(("127.0.0.1", site.port), SECONDS) as plain:
+        plain.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        received = b""
+        try:
+            while data := plain.recv(4096):
+                received += data
+        except ConnectionError:
+            pass
+    assert b"serving" not in received
+    assert b"HTTP/1.1 200" not in received

@@ -1,0 +1,122 @@
+"""Tests the page's data from a learner's real parts."""
+
+from __future__ import annotations
+
+from unittest.mock import Mock, call
+
+from learner.link.to_front import Stats
+from learner.service.ingest.environments import FAILURE_SHOWN_SECONDS, EnvironmentState
+from learner.service.ingest.session import PolicyState
+from learner.service.metrics.learner import LearnerMetrics
+from learner.service.policies.store import PolicyStore
+from learner.service.run.run_status import RunStatus
+from learner.service.web.learner_hooks import RunHooks
+from learner.shared.observe.behavior_state import TrainerStats
+from learner.shared.observe.view import Bottleneck, RunState
+from tests.learner.service.ingest.parts import NAME, Parts, make_options, report
+
+
+class Rig:
+    """A learner with one behavior at version 3, and its hooks."""
+
+    def __init__(self) -> None:
+        self.parts = parts = Parts(generation=2)
+        service = make_options().rollcast
+        self.run_status = RunStatus(
+            parts.behaviors,
+            parts.sessions,
+            parts.ledger,
+            PolicyStore(),
+            service,
+            run_id="run",
+            generation=2,
+            clock=lambda: parts.now,
+        )
+        self.run_status.bottleneck = Bottleneck("actors", "they are slow")
+        self.control = Mock(status=lambda: self.run_status.run_view(RunState.TRAINING, "127.0.0.1:1"))
+        self.metrics = LearnerMetrics()
+        self.hooks = RunHooks(
+            self.control,
+            parts.behaviors,
+            parts.sessions,
+            self.metrics,
+            is_serving=lambda: True,
+            history=self.run_status.history,
+            version="1.0",
+        )
+        self.session = parts.open("rig").session
+        parts.declared(self.session)
+        stats = TrainerStats(version=3, env_steps_trained=40, episodes=2, numbers={"loss": 0.5})
+        self.run_status.take_stats(Stats(parts.now, {NAME: stats}))
+
+
+def test_an_actor() -> None:
+    """An actor has its books, its lag, and what keeps its policy from acting."""
+    rig = Rig()
+    parts, session = rig.parts, rig.session
+    books = report(produced=10, open=2, unacked=3, acked=4, discarded={"env_error": 1})
+    policies = [PolicyState(0, generation=2, version=1, error="<b>broken</b>")]
+    parts.sessions.renew(session, [books])
+    session.note_policies(policies, lambda _: 3, 2)
+    parts.now += 2.5
+    status = rig.hooks.status()
+    (actor,) = status.actors
+    assert (actor.name, actor.index, actor.connected, actor.last_seen_seconds) == ("rig", 0, False, 2.5)
+    assert (actor.lag, actor.error) == (2, "<b>broken</b>")
+    assert actor.books.balanced
+    assert (actor.books.produced, actor.books.discarded) == (10, {"env_error": 1})
+    assert status.run.bottleneck.name == "actors"
+    session.note_policies([PolicyState(0, generation=1, version=900)], lambda _: 3, 2)
+    assert rig.hooks.status().actors[0].lag is None, "a policy of another start"
+    assert (status.version, status.run.run_id) == ("1.0", "run")
+
+
+def test_the_page_shows_what_is_wrong_with_environments() -> None:
+    """A hanging call is shown before a failure, and both before a policy's error."""
+    rig = Rig()
+    rig.session.note_policies([PolicyState(0, generation=2, version=1, error="broken")], lambda _: 3, 2)
+    rig.session.note_environments(EnvironmentState(failures=1, error="environment 0 failed: no"))
+    assert rig.hooks.status().actors[0].error == "environment 0 failed: no"
+    rig.session.note_environments(
+        EnvironmentState(1, "environment 0 failed: no", "environment 3 has been in step()", 45)
+    )
+    assert rig.hooks.status().actors[0].error == "environment 3 has been in step() for 45 s"
+    rig.session.note_environments(EnvironmentState(failures=1, error="environment 0 failed: no"))
+    rig.parts.now += FAILURE_SHOWN_SECONDS + 1
+    assert rig.hooks.status().actors[0].error == "broken"
+
+
+def test_samples_become_curves() -> None:
+    """A point of the history has counters, rates and the last update's numbers."""
+    rig = Rig()
+    assert rig.hooks.history(NAME, 0.0) is None
+    for _ in range(3):
+        rig.parts.now += 1.0
+        rig.hooks.sample()
+    view = rig.hooks.history(NAME, 1.5)
+    assert view is not None
+    assert view.columns["t"] == [2.0, 3.0]
+    assert view.columns["loss"] == [0.5, 0.5]
+    assert view.columns["env_steps_trained"] == [40.0, 40.0]
+    assert view.columns["mean_return"] == [None, None]
+
+
+def test_the_speed_of_an_actor() -> None:
+    """The speed of an actor is computed between two samples."""
+    rig = Rig()
+    for steps in (0, 100, 200):
+        rig.parts.sessions.renew(rig.session, [report(produced=steps, acked=steps)])
+        rig.hooks.sample()
+        rig.parts.now += 1.0
+    assert rig.hooks.status().actors[0].steps_per_second == 100.0
+
+
+def test_what_operators_may_do() -> None:
+    """Operators' actions are forwarded to the learner."""
+    rig = Rig()
+    rig.hooks.pause()
+    rig.hooks.resume()
+    assert rig.hooks.save_checkpoint(5.0) is rig.control.save_checkpoint.return_value
+    assert rig.control.method_calls == [call.pause(), call.resume(), call.save_checkpoint(5.0)]
+    assert rig.hooks.is_serving()
+    assert b"rollcast_learner_chunks_received" in rig.hooks.metrics()

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from learner.service.identity.setup import Identity
 from learner.service.view.history import History, HistoryView
 from learner.service.web.hooks import StatusView
 from learner.service.web.operator_token import OperatorToken
@@ -124,11 +125,12 @@ class Site:
     server: WebServer
     hooks: Hooks
     loop: asyncio.AbstractEventLoop
+    has_tls: bool = False
 
     @property
     def url(self) -> str:
         """Returns the address of the page for a browser."""
-        return f"http://{self.server.address}/"
+        return f"{'https' if self.has_tls else 'http'}://{self.server.address}/"
 
     @property
     def port(self) -> int:
@@ -159,7 +161,8 @@ def serving(hooks: Hooks | None = None, *, address: str = "127.0.0.1:0", **setti
     thread.start()
     try:
         asyncio.run_coroutine_threadsafe(server.start(), loop).result(SECONDS)
-        yield Site(server, hooks, loop)
+        identity: Identity | None = settings.get("identity")
+        yield Site(server, hooks, loop, has_tls=identity is not None and identity.security is not None)
     finally:
         asyncio.run_coroutine_threadsafe(server.stop(), loop).result(SECONDS)
         asyncio.run_coroutine_threadsafe(loop.shutdown_default_executor(), loop).result(SECONDS)

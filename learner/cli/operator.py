@@ -380,9 +380,8 @@ def _runs(folder: Path) -> bool | None:
     runs, addresses = FolderLock.state(folder), read_addresses(folder)
     if not runs and FolderLock.is_of_another_folder(folder):  # its addresses are those of the run that was copied
         return False
-    return (
-        None if runs is False and _is_of_another_machine(addresses) else runs
-    )  # some network file systems do not pass locks on
+    # Some network file systems do not pass locks on.
+    return None if runs is False and _is_of_another_machine(addresses) else runs
 
 
 def _require_running(folder: Path) -> None:
@@ -403,7 +402,7 @@ def _require_running(folder: Path) -> None:
         raise UserError(
             ExitCode.UNREACHABLE, f"{why}. Continue the run there with {starting_again(folder.name, folder.parent)}"
         )
-    if addresses is not None and _is_of_another_machine(addresses) and _is_loopback(addresses.control):
+    if addresses is not None and _is_of_another_machine(addresses) and is_local(addresses.control):
         raise UserError(
             ExitCode.UNREACHABLE,
             f"the learner of {folder} was started on {printable(addresses.host)} and its control address is reached only there: "
@@ -413,12 +412,6 @@ def _require_running(folder: Path) -> None:
 
 def _is_of_another_machine(addresses: BoundAddresses | None) -> bool:
     return addresses is not None and addresses.host not in {"", platform.node()}
-
-
-def _is_loopback(address: str) -> bool:
-    with contextlib.suppress(ValueError):
-        return is_local(address)
-    return False
 
 
 def _newest(results_dir: Path) -> str:

@@ -195,7 +195,6 @@ def _holder(descriptor: int) -> str:
 def _words(descriptor: int) -> list[str]:
     """Returns the content of a lock: the process that took it last, and the numbers of the file and the folder then."""
     os.lseek(descriptor, 1, os.SEEK_SET)
-    content = os.read(descriptor, _MAX_BYTES).replace(
-        b"\0", b" "
-    )  # zeros, where power failed before the content was on disk
+    # Zeros are there where power failed before the content was on disk.
+    content = os.read(descriptor, _MAX_BYTES).replace(b"\0", b" ")
     return content.decode("ascii", "replace").split()

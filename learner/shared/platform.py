@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from rollcast.files import OPEN_FLAGS
 from rollcast.signals import stop_signal_numbers
 
 try:
@@ -27,9 +28,6 @@ except ImportError:  # Windows
     _limits: Any = None
 else:
     _limits = _resource
-
-OPEN_FLAGS: Final[int] = sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
-"""Flags of ``os.open`` for binary files: opening a pipe does not block, and children do not inherit the file."""
 
 _NO_FOLLOW: Final[int] = getattr(os, "O_NOFOLLOW", 0)
 _ACCESS_FLAGS: Final = os.O_RDONLY | os.O_WRONLY | os.O_RDWR

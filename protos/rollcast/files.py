@@ -6,8 +6,8 @@ import stat
 from pathlib import Path
 from typing import Final
 
-_FLAGS: Final = sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY"))
-"""Flags with which opening does not block, makes no terminal the process's own, and hands nothing to child processes."""
+OPEN_FLAGS: Final[int] = sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY"))
+"""Flags of ``os.open`` for binary files: it does not block, makes no terminal the process's own, and children do not inherit the file."""
 _PIECE_BYTES: Final = 1 << 16
 
 
@@ -72,7 +72,7 @@ def replaceable(path: Path) -> Path:
 
 def _open_regular(path: str, flags: int) -> int:
     """Opens a regular file; a pipe in its place does not block."""
-    descriptor = os.open(path, flags | _FLAGS, 0o666)
+    descriptor = os.open(path, flags | OPEN_FLAGS, 0o666)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.EINVAL, "not a regular file", path)

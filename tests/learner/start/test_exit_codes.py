@@ -32,7 +32,8 @@ OPERATORS = ("status", "pause", "resume", "save", "drain", "healthcheck", "relea
 def test_an_unknown_run_has_one_code(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Every command that names a run ends with 13 if there is none of this name."""
     (tmp_path / "run.yaml").write_text("behaviors: {A: {trainer_type: ppo}}\n")
-    more = {"backup": [str(tmp_path / "copies")], "serve": [str(tmp_path / "run.yaml")]}.get(words[0], [])
+    serve = [str(tmp_path / "run.yaml"), "--address", "127.0.0.1:0"]  # the usual port may be another's
+    more = {"backup": [str(tmp_path / "copies")], "serve": serve}.get(words[0], [])
     assert main([*words, "nobody", *more, "--results-dir", str(tmp_path)]) == ExitCode.NOTHING_TO_RESUME
     assert "no run 'nobody'" in capsys.readouterr().err
 

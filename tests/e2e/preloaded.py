@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import importlib
 import inspect
 import json
@@ -473,6 +474,9 @@ def _load(kind: str) -> None:
     threads = sum(1 for _ in Path("/proc/self/task").iterdir())
     if threads != 1:
         raise RuntimeError(f"loading the modules of {kind} started {threads - 1} threads, which forks would lack")
+    # Collections of a fork, above all the one at its end, would go through all that is loaded, and copy each of its pages.
+    gc.collect()
+    gc.freeze()
 
 
 def main() -> None:

@@ -44,6 +44,7 @@ _SERVICE: Final = (
     "learner.start.app",
     "learner.cli.cli",
     "learner.cli.status_text",
+    "learner.start.trainer_process",
     "learner.start.training",
     "learner.service.run.front",
     "learner.training.writers.events",
@@ -57,6 +58,7 @@ _TRAINERS: Final = (
     "learner.training.run.following",
     "learner.training.run.training",
     "learner.training.trainers.judge",
+    "onnx",
     "onnxruntime",
     "torch.distributed.run",
 )
@@ -68,7 +70,9 @@ _ACTORS: Final = (
     "actor_client.policy.graph",
     "actor_client.unity.app",
     "actor_client.unity.dropin.cli",
+    "actor_client.metrics",
     "gymnasium.envs.classic_control.cartpole",
+    "tests.tools.players.cli",
 )
 _MODULES: Final = {"service": _SERVICE, "trainers": (*_SERVICE, *_TRAINERS), "actors": _ACTORS}
 """What the commands of each kind import, also late."""
@@ -240,12 +244,9 @@ def _after(words: Sequence[str]) -> tuple[str, list[str]] | None:
 
 def _kind_of(module: str, arguments: Sequence[str]) -> str:
     """Returns which server forks a command."""
-    has_torch = (arguments or [""])[0] in {
-        "evaluate",
-        "tournament",
-        "trainer",
-    } or "rollcast.trainer_process=false" in arguments
-    return "trainers" if module == "learner" and has_torch else _KINDS[module]
+    has_torch = {"evaluate", "tournament", "trainer"}.intersection(arguments[:1])
+    in_threads = "rollcast.trainer_process=false" in arguments
+    return "trainers" if module in {"learner", "rollcast"} and (has_torch or in_threads) else _KINDS[module]
 
 
 def _signal_of(before_exec: Callable[[], object] | None) -> int | None:

@@ -1,152 +1,66 @@
 """Encodes the messages of the link as bytes, so that the two sides of a learner can be two processes.
 
-A message is a header of plain values (JSON) and raw buffers, the bytes and arrays that the header refers to by number.
-Only the types listed here are encoded and decoded: no bytes name a class or a function to call.
-
-In the header, numbers, text, booleans and None stand for themselves. Everything else is a list of a tag and its content,
-see `_Reader`.
+A message is a header (MessagePack, by msgspec) and raw buffers, the bytes of the arrays that the header refers to by number. It is read
+as the types that its fields are declared with: no bytes name a class or a function to call.
 """
 
 from __future__ import annotations
 
-import enum
 import functools
-import itertools
-import json
 import math
-import operator
+import os
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Annotated, Any, Final, get_args, get_origin
 
+import msgspec
 import numpy as np
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
-from rollcast.chunks import Chunk, GameRecord, GameResult
-from rollcast.descriptions import PolicyDescription
-from rollcast.enums import (
-    AssignmentRole,
-    ColumnRole,
-    DimensionProperty,
-    Distribution,
-    Dtype,
-    Encoding,
-    GroupEnd,
-    HoldReason,
-    ImageLayout,
-    ObservationKind,
-    ObservationRole,
-    PolicyFormat,
-    Purpose,
-    SegmentEnd,
-    Squash,
-)
-from rollcast.limits import FRAME_BYTES
-from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
-from rollcast.transforms import ActionTransform
+from rollcast.limits import FRAME_BYTES, MAX_POLICY_BYTES
 from rollcast.v1 import policy_pb2
 
-from learner.link.control import RequestKind
-from learner.link.evaluation import Order
-from learner.link.footprint import Footprint
-from learner.link.matches import Match, Seat
 from learner.link.ring import RingReader, RingWriter
-from learner.link.to_front import Pace, ToFront
-from learner.link.to_trainers import Actor, ToTrainers
-from learner.link.turns import TurnKind
-from learner.shared.exits import ExitCode, UserError
-from learner.shared.observe.address import BoundAddresses
-from learner.shared.observe.behavior_state import BehaviorState, Field, GameView, Metric, TrainerStats
-from learner.shared.observe.meters import BehaviorCounts, Buckets, CheckpointCounts, RunCounts
-from learner.shared.observe.summary import BehaviorSummary
-from learner.shared.observe.view import (
-    AwayView,
-    Bottleneck,
-    GpuUse,
-    LessonView,
-    LockstepView,
-    QuarantineView,
-    RunState,
-    RunView,
-    TroubleView,
-)
-from learner.shared.policies import PolicyKey, StoredPolicy
-from learner.shared.settings.load import LoadedRun
+from learner.link.to_front import ToFront
+from learner.link.to_trainers import ToTrainers
+from learner.shared.exits import UserError
 from learner.shared.settings.options import RunOptions
 from learner.shared.settings.trainer import TrainerSettings
 
 PIECE_BYTES: Final = FRAME_BYTES
 """Largest piece of an encoded message, in bytes: a large policy does not keep the way from other messages."""
-MAX_HEADER_BYTES: Final = 256 * 2**20
-"""Largest header in bytes; the books of very many sessions take some megabytes."""
+MAX_HEADER_BYTES: Final = MAX_POLICY_BYTES + 256 * 2**20
+"""Largest header in bytes: that of a policy has its bytes, and the books of very many sessions take some megabytes."""
 MAX_BUFFER_BYTES: Final = 2**32
 """Limit of all buffers of a message together, in bytes."""
 
 MESSAGES: Final = (*get_args(ToTrainers), *get_args(ToFront))
 """The types of messages."""
-_PARTS: Final = (
-    *(
-        ActionSpec,
-        ActionTransform,
-        Actor,
-        BehaviorCounts,
-        BehaviorSpec,
-        BehaviorState,
-        BehaviorSummary,
-        Bottleneck,
-        BoundAddresses,
-    ),
-    *(
-        Buckets,
-        CheckpointCounts,
-        Chunk,
-        Field,
-        Footprint,
-        GameRecord,
-        GameView,
-        AwayView,
-        GpuUse,
-        LessonView,
-        LockstepView,
-        Match,
-        Metric,
-    ),
-    *(
-        LoadedRun,
-        ObservationSpec,
-        Order,
-        Pace,
-        PolicyDescription,
-        PolicyKey,
-        QuarantineView,
-        RunCounts,
-        RunView,
-        Seat,
-        StoredPolicy,
-        TrainerStats,
-        TroubleView,
-    ),
+_KINDS: Final[Mapping[str, type]] = {kind.__name__: kind for kind in MESSAGES}
+_HEAD: Final = msgspec.msgpack.Decoder(tuple[list[Annotated[int, msgspec.Meta(ge=0, le=MAX_BUFFER_BYTES)]], str])
+"""Sizes of the buffers, and name of the type."""
+_ARRAY_PLACE: Final = msgspec.msgpack.Decoder(
+    tuple[Annotated[int, msgspec.Meta(ge=0)], str, list[Annotated[int, msgspec.Meta(ge=0)]]]
 )
-_ENUMS: Final[tuple[type[enum.Enum], ...]] = (
-    *(AssignmentRole, ColumnRole, DimensionProperty, Distribution, Dtype, Encoding, ExitCode, GameResult, GroupEnd),
-    *(HoldReason, ImageLayout, ObservationKind, ObservationRole, PolicyFormat, Purpose, RequestKind, RunState),
-    *(SegmentEnd, Squash, TurnKind),
-)
-_START: Final = struct.Struct("<4sIQ")
-_MAGIC: Final = b"RCL1"
-_RING_START: Final = struct.Struct("<4sIQQ")
+"""Number of the buffer, element type and shape."""
+_ARRAY_CODE: Final = 1
+"""Code of the extension type that stands for an array."""
+_UNREADABLE: Final = (DecodeError, ArithmeticError, LookupError, RecursionError, TypeError, ValueError)
+"""What reading damaged bytes raises, msgspec, Protobuf and the constructors of messages' parts."""
+_START: Final = struct.Struct("<4sIIQ")
+"""Mark, bytes of the header, of its beginning, and of all buffers."""
+_MAGIC: Final = b"RCL2"
+_RING_START: Final = struct.Struct("<4sIIQQ")
 """Start of a message whose buffers are in a ring: its last number is their position."""
-_RING_MAGIC: Final = b"RCR1"
+_RING_MAGIC: Final = b"RCR2"
 _ALIGNMENT: Final = 64
 """Each buffer begins at a multiple of this, as fast copies of arrays require."""
 _SMALL_BYTES: Final = 4096
 """A copy of a smaller array is cheaper than a view of its bytes."""
-_in_json: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
-_KINDS: Final = "biuf"
-_DTYPE: Final = re.compile(f"[<>|][{_KINDS}][1248]")
+_DTYPES: Final = "biuf"
+_DTYPE: Final = re.compile(f"[<>|][{_DTYPES}][1248]")
 """Kinds of the element types that arrays may have: booleans and numbers."""
 
 
@@ -161,38 +75,14 @@ def _dtype(name: str) -> np.dtype[Any]:
     return np.dtype(name)
 
 
-def _field_names(record: type) -> tuple[str, ...]:
-    if is_dataclass(record):
-        return tuple(field.name for field in fields(record))
-    names: tuple[str, ...] = record._fields  # type: ignore[attr-defined] # a NamedTuple
-    return names
-
-
-def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
-    """Returns what reads all fields of a record at once."""
-    if len(names) > 1:
-        return operator.attrgetter(*names)
-    return lambda record: tuple(getattr(record, name) for name in names)
-
-
-_NAMES: Final = {record: _field_names(record) for record in (*MESSAGES, *_PARTS)}
-_GETTERS: Final = {record: _getter(names) for record, names in _NAMES.items()}
-_PLAIN: Final = frozenset({bool, int, float, str, type(None)})
-_RECORDS: Final[dict[str, type]] = {record.__name__: record for record in _NAMES}
-_ENUM_KINDS: Final = frozenset(_ENUMS)
-_ENUM_NAMES: Final = {kind.__name__: kind for kind in _ENUMS}
-_MEMBERS: Final = {kind.__name__: {member.value: member for member in kind} for kind in _ENUMS}
-
-
 class Encoded:
     """One encoded message.
 
     Attributes:
-        header: The plain values.
-        buffers: Bytes and arrays, in the order of their numbers.
+        buffers: The bytes of arrays, in the order of their numbers.
     """
 
-    __slots__ = ("_extent", "buffers", "header")
+    __slots__ = ("_content", "_extent", "_head", "_header_bytes", "buffers")
 
     def __init__(self, message: Any) -> None:
         """Encodes a message; its buffers are shared, not copied.
@@ -201,12 +91,14 @@ class Encoded:
             TypeError: The message holds something that cannot leave its process.
         """
         self.buffers: list[memoryview] = []
-        if type(message) not in MESSAGES:
-            raise TypeError(f"{type(message).__name__} is no message of the link")
-        plain = self._plain(message)
+        kind = type(message)
+        if kind not in MESSAGES:
+            raise TypeError(f"{kind.__name__} is no message of the link")
+        self._content = msgspec.msgpack.encode(message, enc_hook=self._plain)
         sizes = [buffer.nbytes for buffer in self.buffers]
         self._extent = _extent(sizes)
-        self.header = _in_json([sizes, plain]).encode("ascii")
+        self._head = msgspec.msgpack.encode((sizes, kind.__name__))
+        self._header_bytes = len(self._head) + len(self._content)
 
     def pieces(self, most_bytes: int = PIECE_BYTES, ring: RingWriter | None = None) -> Iterator[bytes | memoryview]:
         """Yields the message in pieces of at most a number of bytes; `Assembler` joins them.
@@ -216,7 +108,7 @@ class Encoded:
             ring: Takes the buffers if they are large; waits for room.
         """
         position = None if ring is None else ring.put(self._padded(), self._extent)
-        if position is None and _START.size + len(self.header) + self._extent <= most_bytes:
+        if position is None and _START.size + self._header_bytes + self._extent <= most_bytes:
             yield b"".join(self._parts(None))
             return
         cut: list[bytes | memoryview] = []
@@ -237,12 +129,13 @@ class Encoded:
     def _parts(self, position: int | None) -> Iterator[bytes | memoryview]:
         """Yields the start, the header, and the buffers unless they are in a ring."""
         if position is not None:
-            yield _RING_START.pack(_RING_MAGIC, len(self.header), self._extent, position)
-            yield self.header
-            return
-        yield _START.pack(_MAGIC, len(self.header), self._extent)
-        yield self.header
-        yield from self._padded()
+            yield _RING_START.pack(_RING_MAGIC, self._header_bytes, len(self._head), self._extent, position)
+        else:
+            yield _START.pack(_MAGIC, self._header_bytes, len(self._head), self._extent)
+        yield self._head
+        yield self._content
+        if position is None:
+            yield from self._padded()
 
     def _padded(self) -> Iterator[bytes | memoryview]:
         """Yields each buffer and its padding."""
@@ -250,68 +143,36 @@ class Encoded:
             yield buffer
             yield bytes(-buffer.nbytes % _ALIGNMENT)
 
-    def _plain(self, value: Any) -> Any:
-        kind = type(value)
-        if kind in _PLAIN:
-            return value
-        getter = _GETTERS.get(kind)
-        if getter is not None:
-            return ["o", kind.__name__, *self._plains(getter(value))]
-        if kind in _ENUM_KINDS:
-            return ["e", kind.__name__, value._value_]
-        if kind is dict:
-            return self._dict(value)
-        if kind is np.ndarray:
-            return self._array(value)
-        return self._other(value)
-
-    def _plains(self, values: Iterable[Any]) -> list[Any]:
-        """Returns the plain form of several values; most are plain, and cost no call."""
-        return [each if type(each) in _PLAIN else self._plain(each) for each in values]
-
-    def _dict(self, value: Mapping[Any, Any]) -> list[Any]:
-        return ["d", *self._plains(itertools.chain.from_iterable(value.items()))]
-
-    def _other(self, value: Any) -> list[Any]:  # noqa: PLR0911 - one line for each type
+    def _plain(self, value: Any) -> Any:  # noqa: PLR0911 - one line for each type
+        """Returns what stands for a value of a type that msgspec does not know."""
         match value:
-            case bytes():
-                return ["b", self._buffer(memoryview(value))]
-            case Mapping():
-                return self._dict(value)
-            case list():
-                return ["l", *self._plains(value)]
-            case tuple():
-                return ["t", *self._plains(value)]
-            case frozenset():
-                return ["f", *sorted(value)]
+            case np.ndarray():
+                return self._array(value)
             case np.bool_() | np.integer() | np.floating():
-                return ["v", self._plain(value.item())]
-            case np.dtype() if value.kind in _KINDS:
-                return ["n", value.str]
-            case TrainerSettings():
-                return ["s", json.dumps(value.model_dump(mode="json"))]
-            case RunOptions():
-                return ["r", json.dumps(value.model_dump(mode="json"))]
+                return value.item()
+            case np.dtype() if value.kind in _DTYPES:
+                return value.str
+            case TrainerSettings() | RunOptions():
+                return value.model_dump(mode="json")
             case Path():
-                return ["p", str(value)]
+                return os.fsencode(value)
             case policy_pb2.Assignment():
-                return ["m", self._buffer(memoryview(value.SerializeToString()))]
+                return value.SerializeToString()
+            case Mapping():  # one that cannot be changed
+                return dict(value)
         raise TypeError(f"a {type(value).__name__} cannot be sent over the link")
 
-    def _array(self, value: NDArray[Any]) -> list[Any]:
+    def _array(self, value: NDArray[Any]) -> msgspec.msgpack.Ext:
         dtype = value.dtype
-        if dtype.kind not in _KINDS:
+        if dtype.kind not in _DTYPES:
             raise TypeError(f"an array of {dtype} cannot be sent over the link")
         if value.nbytes <= _SMALL_BYTES:
             data = memoryview(value.tobytes())
         else:
             sound = value if value.flags.c_contiguous else np.ascontiguousarray(value)
             data = sound.reshape(-1).view(np.uint8).data
-        return ["a", self._buffer(data), dtype.str, *value.shape]
-
-    def _buffer(self, data: memoryview) -> int:
         self.buffers.append(data)
-        return len(self.buffers) - 1
+        return msgspec.msgpack.Ext(_ARRAY_CODE, msgspec.msgpack.encode((len(self.buffers) - 1, dtype.str, value.shape)))
 
 
 class Assembler:
@@ -356,18 +217,19 @@ class Assembler:
             raise DamagedMessageError(
                 f"a message begins with {len(start)} bytes, but at least {_START.size} are needed"
             )
-        magic, header_bytes, buffer_bytes = _START.unpack_from(start)
+        magic, header_bytes, head_bytes, buffer_bytes = _START.unpack_from(start)
         ring = self._ring if magic == _RING_MAGIC and len(start) >= _RING_START.size else None
         if magic != _MAGIC and ring is None:
             raise DamagedMessageError("a message does not begin with the mark of the link")
-        if header_bytes > MAX_HEADER_BYTES or buffer_bytes > MAX_BUFFER_BYTES:
+        if not head_bytes <= header_bytes <= MAX_HEADER_BYTES or buffer_bytes > MAX_BUFFER_BYTES:
             raise DamagedMessageError(f"a message has a header of {header_bytes} and buffers of {buffer_bytes} bytes")
         begin = _START.size if ring is None else _RING_START.size
         end = begin + header_bytes
         if len(start) < end:
             return None
-        taken = None if ring is None else _taken(ring, _RING_START.unpack_from(start)[3], buffer_bytes)
-        reader = _Reader(bytes(start[begin:end]), buffer_bytes, taken)
+        taken = None if ring is None else _taken(ring, _RING_START.unpack_from(start)[4], buffer_bytes)
+        header = memoryview(start)[begin:end]
+        reader = _Reader(header[:head_bytes], header[head_bytes:], buffer_bytes, taken)
         reader.fill(start[end:])
         self._start = bytearray()
         return reader
@@ -377,7 +239,8 @@ class _Reader:
     """Reads one message: a header, then the content of its buffers.
 
     Args:
-        header: The header.
+        head: Beginning of the header.
+        content: Fields of the message.
         buffer_bytes: Announced size of all buffers in bytes, with their alignment.
         taken: The buffers, if they came another way.
 
@@ -385,19 +248,20 @@ class _Reader:
         DamagedMessageError: The header is damaged.
     """
 
-    def __init__(self, header: bytes, buffer_bytes: int, taken: NDArray[np.uint8] | None) -> None:
+    def __init__(
+        self, head: memoryview, content: memoryview, buffer_bytes: int, taken: NDArray[np.uint8] | None
+    ) -> None:
         try:
-            content = json.loads(header)
-        except (ValueError, RecursionError) as error:
-            raise DamagedMessageError(f"a header is not JSON: {type(error).__name__}") from None
-        if not isinstance(content, list) or len(content) != 2 or not isinstance(content[0], list):
-            raise DamagedMessageError("a header is not a pair of sizes and values")
-        sizes, self._plain = content
-        if not all(type(size) is int and 0 <= size <= MAX_BUFFER_BYTES for size in sizes):
-            raise DamagedMessageError("a header has an invalid size of a buffer")
+            sizes, name = _HEAD.decode(head)
+        except _UNREADABLE as error:
+            raise DamagedMessageError(f"a header cannot be read: {error}") from None
+        if name not in _KINDS:
+            raise DamagedMessageError(f"{name[:80]!r} is no message of the link")
+        self._kind = _KINDS[name]
+        self._content = content
         if _extent(sizes) != buffer_bytes:
             raise DamagedMessageError(f"the buffers take {_extent(sizes)} bytes, but {buffer_bytes} were announced")
-        self._sizes: list[int] = sizes
+        self._sizes = sizes
         self._offsets = list(_offsets(sizes))
         self._memory = np.empty(buffer_bytes, np.uint8) if taken is None else taken
         self._filled = 0 if taken is None else buffer_bytes
@@ -423,98 +287,42 @@ class _Reader:
         """
         self._memory.flags.writeable = False
         try:
-            found = self._value(self._plain)
+            return msgspec.msgpack.decode(
+                self._content, type=self._kind, dec_hook=self._typed, ext_hook=self._extension
+            )
         except DamagedMessageError:
             raise
         except UserError as error:  # a trainer of a package that is not installed here
             raise DamagedMessageError(f"a message cannot be read: {error.message}") from None
-        except (ArithmeticError, DecodeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        except _UNREADABLE as error:
             raise DamagedMessageError(f"a message cannot be read: {type(error).__name__}: {error}") from None
-        if type(found) not in MESSAGES:
-            raise DamagedMessageError(f"{type(found).__name__} is no message of the link")
-        return found
 
-    def _value(self, plain: Any) -> Any:
-        if type(plain) in _PLAIN:
-            return plain
-        if isinstance(plain, dict):
-            raise DamagedMessageError("a header holds an object")
-        if not plain or plain[0] not in _READERS:
-            raise DamagedMessageError("a header has an unknown tag")
-        return _READERS[plain[0]](self, plain[1:])
+    def _typed(self, kind: Any, value: Any) -> Any:
+        """Returns a value of a type that msgspec does not know, of what stands for it."""
+        origin = get_origin(kind) or kind
+        if origin is np.ndarray and isinstance(value, np.ndarray):
+            return value
+        if origin is np.dtype and isinstance(value, str):
+            return _dtype(value)
+        if origin in {RunOptions, TrainerSettings}:
+            return origin.model_validate(value)
+        if origin is Path and isinstance(value, bytes):
+            return Path(os.fsdecode(value))
+        if origin is policy_pb2.Assignment and isinstance(value, bytes):
+            return policy_pb2.Assignment.FromString(value)
+        raise DamagedMessageError(f"a {type(value).__name__} stands for a {getattr(origin, '__name__', origin)}")
 
-    def values(self, content: list[Any]) -> list[Any]:
-        """Returns the values of a list; most are plain, and cost no call."""
-        return [each if type(each) in _PLAIN else self._value(each) for each in content]
-
-    def value(self, content: list[Any]) -> Any:
-        """Returns the only value of a list."""
-        return self._value(_only(content))
-
-    def _place(self, number: Any) -> int:
-        """Returns where a buffer begins."""
-        if type(number) is not int or not 0 <= number < len(self._sizes):
-            raise DamagedMessageError("a header names a buffer that does not exist")
-        return self._offsets[number]
-
-    def content(self, content: list[Any]) -> bytes:
-        """Returns the bytes of the only buffer of a list."""
-        number = _only(content)
-        at = self._place(number)
-        return self._memory[at : at + self._sizes[number]].tobytes()
-
-    def array(self, content: list[Any]) -> NDArray[Any]:
+    def _extension(self, code: int, data: memoryview) -> NDArray[Any]:
         """Returns an array."""
-        number, name, *shape = content
-        dtype, at = _dtype(name), self._place(number)
-        for length in shape:
-            if type(length) is not int or length < 0:
-                raise DamagedMessageError("an array has an invalid shape")
+        if code != _ARRAY_CODE:
+            raise DamagedMessageError("a header has an unknown extension")
+        number, name, shape = _ARRAY_PLACE.decode(data)
+        if number >= len(self._sizes):
+            raise DamagedMessageError("a header names a buffer that does not exist")
+        dtype = _dtype(name)
         if math.prod(shape) * dtype.itemsize != self._sizes[number]:
             raise DamagedMessageError(f"an array of {dtype} and shape {shape} has {self._sizes[number]} bytes")
-        return np.ndarray(shape, dtype, self._memory, at)
-
-    def dictionary(self, content: list[Any]) -> dict[Any, Any]:
-        """Returns a dictionary, whose keys and values alternate."""
-        values = self.values(content)
-        return dict(zip(values[::2], values[1::2], strict=True))
-
-    def words(self, content: list[Any]) -> frozenset[str]:
-        """Returns a set of text."""
-        if not all(isinstance(each, str) for each in content):
-            raise DamagedMessageError("a set holds more than text")
-        return frozenset(content)
-
-    def member(self, content: list[Any]) -> enum.Enum:
-        """Returns a member of an enumeration, or several of flags."""
-        name, value = content
-        found = _MEMBERS[name].get(value)
-        return _ENUM_NAMES[name](value) if found is None else found
-
-    def record(self, content: list[Any]) -> Any:
-        """Returns a record."""
-        name, *values = content
-        record = _RECORDS[name]
-        return record(**dict(zip(_NAMES[record], self.values(values), strict=True)))
-
-
-_READERS: Final[Mapping[str, Callable[[_Reader, list[Any]], Any]]] = {
-    "a": _Reader.array,
-    "b": _Reader.content,
-    "d": _Reader.dictionary,
-    "e": _Reader.member,
-    "f": _Reader.words,
-    "l": _Reader.values,
-    "m": lambda reader, content: policy_pb2.Assignment.FromString(reader.content(content)),
-    "n": lambda _, content: _dtype(_only(content)),
-    "o": _Reader.record,
-    "p": lambda _, content: Path(_only(content)),
-    "r": lambda _, content: RunOptions.model_validate(json.loads(_only(content))),
-    "s": lambda _, content: TrainerSettings.model_validate(json.loads(_only(content))),
-    "t": lambda reader, content: tuple(reader.values(content)),
-    "v": _Reader.value,
-}
-"""What makes a value of the content of each tag."""
+        return np.ndarray(shape, dtype, self._memory, self._offsets[number])
 
 
 def _taken(ring: RingReader, position: int, extent: int) -> NDArray[np.uint8]:
@@ -540,8 +348,3 @@ def _offsets(sizes: list[int]) -> Iterator[int]:
 def _extent(sizes: list[int]) -> int:
     """Returns the bytes of all buffers with their alignment."""
     return sum(-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes)
-
-
-def _only(content: list[Any]) -> Any:
-    (value,) = content
-    return value

@@ -347,7 +347,7 @@ class TrainerStats:
     episodes: int = 0
     mean_return: float | None = None
     is_full: bool = False
-    numbers: Mapping[str, float] = field(default_factory=dict)
+    numbers: Mapping[str, int | float] = field(default_factory=dict)
     fields: tuple[Field, ...] = ()
 
     def state_dict(self) -> dict[str, float | int | None]:
@@ -431,7 +431,7 @@ class BehaviorState:
     queued_steps: int = 0
     queued_bytes: int = 0
     queue_capacity_bytes: int = 0
-    numbers: Mapping[str, float] = field(default_factory=dict)
+    numbers: Mapping[str, int | float] = field(default_factory=dict)
     own_fields: tuple[Field, ...] = ()
     books: LedgerNumbers = field(default_factory=empty_books)
     actor_books: ActorNumbers = field(default_factory=lambda: ActorNumbers(discarded={}, dropped={}, outstanding=0))

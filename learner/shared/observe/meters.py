@@ -146,7 +146,7 @@ class BehaviorCounts:
     skipped_updates: Mapping[str, int]
     evaluations: Mapping[str, int]
     evaluation_episodes: int
-    measured: Mapping[str, float]
+    measured: Mapping[str, int | float]
     game: GameView | None = None
 
 

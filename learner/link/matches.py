@@ -1,9 +1,9 @@
-"""Matches of self-play, and the games that actors report."""
+"""Matches of self-play, evaluations and tournaments, and the games that actors report."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
@@ -47,22 +47,33 @@ class Match:
     """What one actor plays until its next match.
 
     Its agents change to it when their next episodes begin. Where a behavior id learns that was an opponent before, or
-    the other way round, the actor resets all environments first.
+    the other way round, the actor resets all environments first. A match of an evaluation lasts until `EndEvaluation`.
 
     Attributes:
         number: Number of the match, from 1; never used twice in a run. Records of its games carry it.
         session_id: Session of the actor.
-        seats: One seat for each behavior id; other behavior ids with self-play wait.
-        episodes: Episodes of each behavior id that count, in a match of opponents alone, which then begins with a reset of
-            all environments; 0 for all, without a reset.
+        seats: One seat for each behavior id; other behavior ids with self-play wait. Empty in an evaluation without
+            opponents, in which each behavior id plays by itself.
+        episodes: Episodes of each behavior id that count, in an evaluation or a match of opponents alone, which begins
+            with a reset of all environments; 0 for all, without a reset.
         random_steps: Actions that an opponent draws uniformly at the start of each episode.
+        versions: Generation and version of each behavior's policy under evaluation; others act with their newest. Empty
+            outside of evaluations.
+        is_deterministic: Whether the mode of the distribution acts in an evaluation without opponents.
     """
 
     number: int
     session_id: str
-    seats: tuple[Seat, ...]
+    seats: tuple[Seat, ...] = ()
     episodes: int = 0
     random_steps: int = 0
+    versions: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    is_deterministic: bool = False
+
+    @property
+    def is_evaluation(self) -> bool:
+        """True if the match is part of an evaluation."""
+        return bool(self.versions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +81,7 @@ class Game:
     """One finished episode of one agent in a match. Each agent of a game reports one.
 
     Attributes:
-        match: Number of the match, which the actor was given.
+        match: Number of the match, which the actor was given; 0 for an evaluation that the learner did not order.
         behavior: Name of the agent's behavior.
         team: Team of the agent; its seat.
         role: LEARN or OPPONENT.
@@ -118,16 +129,20 @@ class Game:
 
 
 def games_of(behavior: str, chunk: Chunk) -> list[Game]:
-    """Returns the games among the episodes of a chunk, in its order; evaluations and demonstrations are none."""
+    """Returns the episodes of matches and evaluations in a chunk, in its order; demonstrations are none."""
     columns = chunk.columns
-    matches = columns.get("episode/match")
-    if matches is None:
+    matches, purposes = columns.get("episode/match"), columns.get("episode/purpose")
+    if matches is None and purposes is None:
         return []
-    is_game = matches > 0
-    purposes = columns.get("episode/purpose")
+    none = np.zeros(chunk.episodes, np.uint64)
+    matches = none if matches is None else matches
+    chosen = matches > 0
     if purposes is not None:
-        is_game &= purposes == Purpose.TRAIN
-    rows = np.flatnonzero(is_game)
+        is_evaluated = purposes == Purpose.EVALUATE
+        chosen = is_evaluated | (chosen & (purposes == Purpose.TRAIN))
+        assignments = columns.get("episode/assignment", none)
+        matches = np.where(is_evaluated, assignments.astype(np.uint64), matches.astype(np.uint64))
+    rows = np.flatnonzero(chosen)
     if not len(rows):
         return []
 

@@ -10,7 +10,6 @@ from rollcast.enums import HoldReason
 from rollcast.v1 import policy_pb2
 
 from learner.link.control import Answer, Closed, Failed, Finished, Freed, Stopped
-from learner.link.evaluation import Order
 from learner.link.footprint import Judgement
 from learner.link.matches import Match
 from learner.link.opening import Logged, NotOpened, Opened
@@ -138,19 +137,8 @@ class Assign:
 
 
 @dataclass(frozen=True, slots=True)
-class StartEvaluation:
-    """Asks one actor to play an evaluation; an actor that has left plays none.
-
-    Attributes:
-        order: The order. Records of its episodes carry its number as their assignment.
-    """
-
-    order: Order
-
-
-@dataclass(frozen=True, slots=True)
 class EndEvaluation:
-    """Ends one actor's evaluation; the actor returns to the assignment of the run.
+    """Ends one actor's evaluation; the actor returns to the assignment of the run, or its match of self-play.
 
     Attributes:
         session_id: The session.
@@ -161,7 +149,9 @@ class EndEvaluation:
 
 @dataclass(frozen=True, slots=True)
 class StartMatch:
-    """Gives one actor its match, which replaces its former one; an actor that has left plays none.
+    """Gives one actor its match, which replaces its former one or waits for the end of its evaluation.
+
+    An actor that has left plays none.
 
     Attributes:
         match: The match. Records of its games carry its number.
@@ -211,7 +201,6 @@ ToFront = (
     | Release
     | SetHold
     | Assign
-    | StartEvaluation
     | EndEvaluation
     | StartMatch
     | Stats

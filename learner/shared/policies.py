@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
 from rollcast.policies import PolicyDescription
 
@@ -21,6 +22,11 @@ class PolicyKey:
     version: int
     sha256: bytes
 
+    @classmethod
+    def of(cls, description: PolicyDescription) -> Self:
+        """Returns the key of a published version."""
+        return cls(description.generation, description.version, description.sha256)
+
 
 @dataclass(frozen=True, slots=True)
 class StoredPolicy:
@@ -37,4 +43,4 @@ class StoredPolicy:
     @property
     def key(self) -> PolicyKey:
         """The key under which it is kept."""
-        return PolicyKey(self.description.generation, self.description.version, self.description.sha256)
+        return PolicyKey.of(self.description)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -19,8 +17,8 @@ from rollcast.v1 import policy_pb2
 
 from learner.link.channel import Link, Transport, as_it_is
 from learner.link.control import Finished
-from learner.link.evaluation import EvaluationSink, Played
-from learner.link.to_front import StartEvaluation
+from learner.link.matches import match_numbers
+from learner.link.to_front import StartMatch
 from learner.link.to_trainers import Experience
 from learner.service.calls.listening import require_free
 from learner.service.calls.server import require_descriptors
@@ -29,6 +27,7 @@ from learner.service.view.display import Display, how_to_start
 from learner.shared.exits import ExitCode, UserError
 from learner.shared.observe import logs
 from learner.shared.observe.address import BoundAddresses
+from learner.shared.policies import PolicyKey
 from learner.shared.runfolder.snapshots import SnapshotFiles
 from learner.shared.settings.load import LoadedRun
 from learner.shared.settings.options import RunOptions
@@ -38,11 +37,10 @@ from learner.start.own_actor import ActorRequest, OwnActor
 from learner.start.tournament_report import SEATS_LEGEND
 from learner.start.two_sides import play
 from learner.training.matches.game_records import GameRecords
-from learner.training.matches.games import GamesRound
 from learner.training.matches.opponents import EvaluationOpponents
 from learner.training.matches.players import opponent
 from learner.training.matches.result import EvaluationResult
-from learner.training.matches.round import Candidate, EvaluationRound, players
+from learner.training.matches.round import Gathering, Round, players
 from learner.training.run.context import RunContext
 from learner.training.run.run import Acting, Run
 from learner.training.run.statistics import Statistics
@@ -53,8 +51,6 @@ log = structlog.get_logger(__name__)
 
 EVALUATED = "evaluated"
 """Stop reason of a run that has played all its episodes."""
-SETTLE_SECONDS = 1.0
-"""Seconds without a new actor before actors are assigned: the actors of one script do not start at the same moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +82,7 @@ class EvaluationRequest:
     against: tuple[str, ...] = ()
 
 
-class OfflineEvaluation(RunPart, EvaluationSink):
+class OfflineEvaluation(RunPart):
     """Waits for actors, distributes the episodes, and ends the run when all are played.
 
     Args:
@@ -107,21 +103,14 @@ class OfflineEvaluation(RunPart, EvaluationSink):
         self._context = context
         self._states = states
         self._opponents = opponents
-        self._running: EvaluationRound | GamesRound | None = None
-        self._present: Sequence[Candidate] = ()
-        self._changed_at = time.monotonic()
-        self._ordered: set[str] = set()
+        self._running: Round | None = None
+        self._gathering = Gathering(request.actors)
         self._steps: dict[str, int] = {}
         self._told_of = (0, 0)  # numbers of connected actors, and of those that can play
 
-    def add(self, behavior: str, team: int, order: int, played: Played) -> None:
-        """Adds a finished episode."""
-        if isinstance(self._running, EvaluationRound):
-            self._running.add((behavior, team), order, played)
-
     def received(self, behavior: str, item: Experience) -> None:
-        """Counts the finished games of a chunk."""
-        if isinstance(self._running, GamesRound):
+        """Counts the finished episodes of a chunk."""
+        if self._running is not None:
             self._running.received(behavior, item)
 
     def trainer_added(self, trainer: Trainer) -> None:
@@ -141,22 +130,17 @@ class OfflineEvaluation(RunPart, EvaluationSink):
         indices = {trainer.context.behavior.index: name for name, trainer in wanted.items()}
         actors = self._context.roster.actors
         present = players(actors if self._opponents is None else self._opponents.fitting(actors), indices)
-        if present != self._present:
-            self._present, self._changed_at = present, time.monotonic()
-        if self._running is None:
-            if time.monotonic() - self._changed_at >= SETTLE_SECONDS:
-                if len(present) >= self._request.actors:
-                    self._begin(wanted)
-                else:
-                    self._tell_who_is_missing(list(wanted), len(present))
-            return
-        live = {candidate.session_id for candidate in present}
-        for session_id in self._ordered - live:
-            self._running.lose(session_id)
-        self._ordered &= live
-        self._deal(self._running)
-        if self._running.is_done:
-            self._context.link.to_front.send(Finished(EVALUATED))
+        if self._running is not None:
+            self._running.settle({candidate.session_id for candidate in present})
+            for match in self._running.deal(present):
+                self._context.link.to_front.send(StartMatch(match))
+            if self._running.is_done:
+                self._context.link.to_front.send(Finished(EVALUATED))
+        elif self._gathering.note(present):
+            self._running = self._begin(wanted)
+            log.info("evaluation_begins", actors=len(present), episodes=self._request.episodes, steps=self._steps)
+        elif self._gathering.is_settled:
+            self._tell_who_is_missing(list(wanted), len(present))
 
     @property
     def is_done(self) -> bool:
@@ -180,25 +164,20 @@ class OfflineEvaluation(RunPart, EvaluationSink):
             for name, (_, version) in running.versions.items()
             if (played := running.played(name))
         ]
-        if isinstance(running, GamesRound) and self._opponents is not None:
+        if self._opponents is not None:
             return [self._opponents.rated(result, running) for result in found]
         return found
 
-    def _begin(self, wanted: Trainers) -> None:
-        if not wanted:
-            return
+    def _begin(self, wanted: Trainers) -> Round:
         found = {name: trainer.published for name, trainer in wanted.items()}
-        versions = {name: (each.generation, each.version) for name, each in found.items()}
-        # The published policy already acts in this mode; the order only records it.
+        # The published policy already acts in this mode; the match only records it.
         is_deterministic = all(each.deterministic for each in found.values())
+        numbers = match_numbers(1, evaluates=True)
         if self._opponents is not None:
             self._opponents.prepare(wanted)
-        self._running = (
-            EvaluationRound(self._request.episodes, versions, is_deterministic=is_deterministic)
-            if self._opponents is None
-            else self._opponents.begin(wanted, count(1), is_deterministic=is_deterministic)
-        )
-        log.info("evaluation_begins", actors=len(self._present), episodes=self._request.episodes, steps=self._steps)
+            return self._opponents.begin(wanted, numbers, is_deterministic=is_deterministic)
+        policies = {name: PolicyKey.of(each) for name, each in found.items()}
+        return Round(policies, self._request.episodes, is_deterministic=is_deterministic, numbers=numbers)
 
     def _tell_who_is_missing(self, wanted: Sequence[str], players_present: int) -> None:
         """Logs, each time it changes, which actors have joined and what is missing to begin."""
@@ -214,11 +193,6 @@ class OfflineEvaluation(RunPart, EvaluationSink):
                 needed=self._request.actors,
                 behaviors=wanted,
             )
-
-    def _deal(self, running: EvaluationRound | GamesRound) -> None:
-        for order in running.deal(self._present):
-            self._ordered.add(order.session_id)
-            self._context.link.to_front.send(StartEvaluation(order))
 
 
 def evaluate(request: EvaluationRequest, *, as_json: bool = False, transport: Transport = as_it_is) -> int:
@@ -339,7 +313,6 @@ def _play(
         (evaluation, statistics) if own is None else (evaluation, own, statistics),
         trains=Acting(request.is_deterministic),
         statistics=statistics,
-        evaluations=evaluation,
     )
     display = Display(None, options.rollcast.summary_seconds)
 
@@ -374,7 +347,7 @@ def _opponents(
     for text in request.against:
         opponent(text, behavior, request.folder.parent, request.folder)
     settings = EvaluationSettings(opponents=request.against, episodes=request.episodes)
-    return EvaluationOpponents(settings, request.folder, snapshots, records, generation=1)
+    return EvaluationOpponents(settings, request.folder, snapshots, records)
 
 
 def _acting_options(options: RunOptions, names: Sequence[str]) -> RunOptions:

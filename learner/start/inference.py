@@ -11,7 +11,8 @@ from rollcast.enums import AssignmentRole, Purpose
 from rollcast.v1 import policy_pb2
 
 from learner.link.channel import Link, Transport, as_it_is
-from learner.link.evaluation import EvaluationSink, Played
+from learner.link.matches import Game, games_of
+from learner.link.to_trainers import Experience
 from learner.service.run.front import Front, Site
 from learner.service.view.display import Display
 from learner.service.web.status_site import http_address_is_default
@@ -70,7 +71,7 @@ class SavedPolicy(RunPart):
             )
 
 
-class Watching(RunPart, EvaluationSink):
+class Watching(RunPart):
     """Logs the returns of the actors periodically.
 
     Whenever a full window of episodes has ended, their result is added to the metrics.
@@ -86,20 +87,20 @@ class Watching(RunPart, EvaluationSink):
         self._window_episodes = window_episodes
         self._every_seconds = every_seconds
         self._told_at = time.monotonic()
-        self._newest: dict[str, deque[Played]] = {}
+        self._newest: dict[str, deque[Game]] = {}
         self._counts: dict[str, int] = {}
 
-    def add(self, behavior: str, team: int, order: int, played: Played) -> None:
-        """Adds a finished episode."""
-        del team, order
+    def received(self, behavior: str, item: Experience) -> None:
+        """Adds the finished episodes of a chunk."""
         newest = self._newest.setdefault(behavior, deque(maxlen=self._window_episodes))
-        newest.append(played)
-        self._counts[behavior] = self._counts.get(behavior, 0) + 1
-        if self._counts[behavior] % self._window_episodes == 0:
-            result = EvaluationResult.of(behavior, newest, step=0, version=0, is_deterministic=False)
-            meters = self._context.meters.behavior(behavior)
-            meters.note_evaluation(self._window_episodes)
-            meters.show_evaluation(mean=result.returns.mean, std=result.returns.std, step=0, length=result.lengths.mean)
+        for game in games_of(behavior, item.chunk):
+            newest.append(game)
+            self._counts[behavior] = self._counts.get(behavior, 0) + 1
+            if self._counts[behavior] % self._window_episodes == 0:
+                result = EvaluationResult.of(behavior, newest, step=0, version=0, is_deterministic=False)
+                meters, returns = self._context.meters.behavior(behavior), result.returns
+                meters.note_evaluation(self._window_episodes)
+                meters.show_evaluation(mean=returns.mean, std=returns.std, step=0, length=result.lengths.mean)
 
     def after_turn(self, trainers: Trainers) -> None:
         """Logs the results if it is time."""
@@ -109,7 +110,7 @@ class Watching(RunPart, EvaluationSink):
         self._told_at = now
         for name, trainer in trainers.items():
             newest = self._newest.get(name)
-            mean = round(sum(played.total for played in newest) / len(newest), 3) if newest else None
+            mean = round(sum(game.total for game in newest) / len(newest), 3) if newest else None
             log.info(
                 "acting",
                 behavior=name,
@@ -154,7 +155,7 @@ def serve_inference(loaded: LoadedRun, folder: RunFolder, transport: Transport =
     policy = SavedPolicy(
         store, {} if state is None else last_states(store.folder.path, state), service.resume_checkpoint
     )
-    run = Run(context, (policy, watching, statistics), trains=Acting(), statistics=statistics, evaluations=watching)
+    run = Run(context, (policy, watching, statistics), trains=Acting(), statistics=statistics)
 
     def tell(bound: BoundAddresses, page: str) -> None:
         announce(folder, bound, page=page, generation=context.generation, seed=context.seed, inference=True)

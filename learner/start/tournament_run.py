@@ -31,8 +31,8 @@ from learner.start.tournament_report import Standing, document, plot, table
 from learner.start.two_sides import play
 from learner.training.matches.game_records import GameRecords
 from learner.training.matches.journal import GAMES_FILE, Journal, Terms
-from learner.training.matches.manager import Plan, Tournament, missing_scripts
 from learner.training.matches.players import distinct, opponent, players_of_run
+from learner.training.matches.tournament import Tournament, TournamentRules, missing_scripts
 from learner.training.run.context import RunContext
 from learner.training.run.run import Acting, Run
 from learner.training.run.statistics import Statistics
@@ -99,30 +99,30 @@ def hold(request: TournamentRequest, *, as_json: bool = False, transport: Transp
     """
     prepare(request.loaded)
     behaviors = _behaviors(request)
-    plan = _plan(request, list(behaviors))
+    rules = _rules(request, list(behaviors))
     with ExitStack() as stack:
         stack.callback(_locked(request).release)
-        terms = Terms(plan.behavior, plan.random_moves, plan.is_deterministic)
+        terms = Terms(rules.behavior, rules.random_moves, rules.is_deterministic)
         journal = stack.enter_context(Journal(request.output / GAMES_FILE, terms))
-        tournament = _play(request, plan, behaviors, journal, transport)
-    standing = Standing(plan.players, tournament.results, tournament.standings)
+        tournament = _play(request, rules, behaviors, journal, transport)
+    standing = Standing(rules.players, tournament.results, tournament.standings)
     is_done = tournament.is_done
     told = {"run": str(request.folder), **asdict(terms), "is_complete": is_done}
     text = json.dumps(document(standing, told), indent=2)
     _write(request.output / RATINGS_FILE, f"{text}\n")
-    _write(request.output / PLOT_FILE, plot(standing, plan.behavior))
-    for script in missing_scripts(plan, tournament.results):
+    _write(request.output / PLOT_FILE, plot(standing, rules.behavior))
+    for script in missing_scripts(rules, tournament.results):
         log.warning("script_did_not_play", opponent=script, start=f"rollcast act ... --opponent {script}")
-    _tell_end(request, plan, tournament)
+    _tell_end(request, rules, tournament)
     sys.stdout.write(f"{text if as_json else table(standing)}\n")
     return ExitCode.OK if is_done else ExitCode.EVALUATION_CUT_SHORT
 
 
-def _tell_end(request: TournamentRequest, plan: Plan, tournament: Tournament) -> None:
+def _tell_end(request: TournamentRequest, rules: TournamentRules, tournament: Tournament) -> None:
     """Logs that a tournament was stopped, or that it played all its games without reaching its goal."""
     if not tournament.is_done:
         log.info(
-            "tournament_unfinished", games=tournament.games, most=plan.games, action="the same command continues it"
+            "tournament_unfinished", games=tournament.games, most=rules.games, action="the same command continues it"
         )
     elif not tournament.is_narrow:
         log.warning(
@@ -134,7 +134,7 @@ def _tell_end(request: TournamentRequest, plan: Plan, tournament: Tournament) ->
         )
 
 
-def _plan(request: TournamentRequest, names: Sequence[str]) -> Plan:
+def _rules(request: TournamentRequest, names: Sequence[str]) -> TournamentRules:
     """Returns what is played.
 
     Args:
@@ -165,7 +165,7 @@ def _plan(request: TournamentRequest, names: Sequence[str]) -> Plan:
             "another",
         ) from error
     pairs = len(chosen) * (len(chosen) - 1) // 2
-    return Plan(
+    return TournamentRules(
         players=chosen,
         behavior=behavior,
         random_moves=request.random_moves,
@@ -221,7 +221,11 @@ def _locked(request: TournamentRequest) -> FolderLock:
 
 
 def _play(
-    request: TournamentRequest, plan: Plan, behaviors: Mapping[str, object], journal: Journal, transport: Transport
+    request: TournamentRequest,
+    rules: TournamentRules,
+    behaviors: Mapping[str, object],
+    journal: Journal,
+    transport: Transport,
 ) -> Tournament:
     """Serves until the tournament is done or stopped, and returns it.
 
@@ -236,7 +240,7 @@ def _play(
     context.lessons.set_numbers(status.lessons(context.lessons.numbers()))
     snapshots = SnapshotFiles(request.output)
     tournament = Tournament(
-        plan,
+        rules,
         context.roster,
         link.to_front.send,
         journal,
@@ -258,7 +262,7 @@ def _play(
         log.info(
             "waiting_for_actors",
             address=bound.address,
-            players=[player.name for player in plan.players],
+            players=[player.name for player in rules.players],
             games=tournament.games,
             start=how_to_start(bound.address, tls=bound.tls, games=True),
         )

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from rollcast.enums import AssignmentRole, Purpose
 from rollcast.v1 import policy_pb2
 
-from learner.link.evaluation import Order
 from learner.link.matches import Match, Seat
 from learner.service.ingest.matches import GivenMatches
 from learner.service.ingest.session import ActorSession
@@ -21,7 +20,7 @@ _IDLE: Final = policy_pb2.AssignmentRole.ValueType(AssignmentRole.IDLE)
 
 
 class Assignments:
-    """Tracks the run's assignment, and the orders and matches of single sessions. For the event loop alone.
+    """Tracks the run's assignment, and the matches of single sessions. For the event loop alone.
 
     There is no assignment until something other than the default is requested. The run's assignment and a match wait
     while a session evaluates: an evaluation uses one setting of the environments, which are reset afterwards anyway.
@@ -46,7 +45,7 @@ class Assignments:
         self._players: frozenset[str] | None = None
         self._last_id = 0
         self._own: dict[str, bytes] = {}
-        self._orders: dict[str, tuple[int, int]] = {}  # by session: order number, assignment id
+        self._orders: dict[str, tuple[int, int]] = {}  # evaluations by session: match number, assignment id
 
     def replace(self, assignment: policy_pb2.Assignment, players: frozenset[str] | None = None) -> None:
         """Replaces the run's assignment, and gives the new one the next id.
@@ -70,7 +69,7 @@ class Assignments:
         return session_id in self._orders
 
     def order_numbers(self, session_id: str, assignments: NDArray[Any]) -> NDArray[np.uint64]:
-        """Returns the numbers of the orders that a session received under these assignment ids; 0 for all others.
+        """Returns the numbers of the evaluations that a session received under these assignment ids; 0 for all others.
 
         Args:
             session_id: The session that sent the records.
@@ -107,14 +106,6 @@ class Assignments:
         self._own.pop(session.session_id, None)
         return self.for_session(session)
 
-    def order(self, session: ActorSession, order: Order) -> bytes:
-        """Orders an evaluation under the next id."""
-        match = order.match
-        part = _measured(order) if match is None else self._part_in(match)
-        message = self._keep(session, part, match, episodes=order.episodes, resets=match is not None)
-        self._orders[session.session_id] = order.number, self._last_id
-        return message
-
     def release(self, session: ActorSession) -> bytes:
         """Returns a session to the assignment of the run."""
         self._orders.pop(session.session_id, None)
@@ -128,7 +119,13 @@ class Assignments:
         )
 
     def play(self, session: ActorSession, match: Match) -> bytes | None:
-        """Gives a session its match under the next id; returns None while the session evaluates."""
+        """Gives a session its match under the next id; returns None for one that waits while the session evaluates."""
+        if match.is_evaluation:
+            seated = bool(match.seats)
+            part = self._part_in(match) if seated else _measured(match)
+            message = self._keep(session, part, match if seated else None, episodes=match.episodes, resets=seated)
+            self._orders[session.session_id] = match.number, self._last_id
+            return message
         self._matches[session.session_id] = match
         if self.is_playing(session.session_id):
             return None
@@ -199,17 +196,17 @@ class Assignments:
         return message
 
 
-def _measured(order: Order) -> Callable[[str, int], Part]:
+def _measured(match: Match) -> Callable[[str, int], Part]:
     """Returns the part of each behavior id in an evaluation without opponents."""
 
     def part(behavior: str, team: int) -> Part:
-        generation, version = order.versions.get(behavior, (0, 0))
+        generation, version = match.versions.get(behavior, (0, 0))
         return Part(
             behavior=behavior,
             team=team,
             role=_LEARN,
             purpose=Purpose.EVALUATE,
-            deterministic=order.is_deterministic,
+            deterministic=match.is_deterministic,
             generation=generation,
             version=version,
         )

@@ -15,7 +15,6 @@ from rollcast.v1 import policy_pb2, trajectory_pb2
 
 from learner.link.channel import Link
 from learner.link.control import Closed, Ending, Failed, Finished, Stopped
-from learner.link.evaluation import Order
 from learner.link.matches import Match
 from learner.link.to_front import (
     Assign,
@@ -26,7 +25,6 @@ from learner.link.to_front import (
     Release,
     SetHold,
     Settled,
-    StartEvaluation,
     StartMatch,
     Stats,
     ToFront,
@@ -191,8 +189,6 @@ class Hub:
                 self.set_hold(reason, active=active)
             case Assign(assignment, players):
                 self.assign(assignment, players)
-            case StartEvaluation(order):
-                self.order(order)
             case EndEvaluation(session_id):
                 self.release(session_id)
             case StartMatch(game):
@@ -336,17 +332,6 @@ class Hub:
         for session in self._sessions.live():
             self._tell(session, self._assignments.renewed(session))
 
-    def order(self, order: Order) -> None:
-        """Orders an evaluation by one actor. Meanwhile its unused credit and quota go to the others."""
-        session = self._live(order.session_id)
-        if session is not None:
-            message = self._assignments.order(session, order)
-            for index in session.accounts:
-                self._settle_role(session, index)
-            self._renew_quotas(session.accounts)
-            self._offer(session)
-            self._tell(session, message)
-
     def release(self, session_id: str) -> None:
         """Returns an actor to the assignment of the run."""
         session = self._live(session_id)
@@ -360,12 +345,17 @@ class Hub:
             self._tell(session, message)
 
     def play(self, match: Match) -> None:
-        """Gives an actor its match. The unused credit of behaviors of which it has only opponents goes to the others."""
+        """Gives an actor its match. The unused credit of behaviors of which it has only opponents goes to the others.
+
+        During an evaluation so do all of its unused credit and quota.
+        """
         session = self._live(match.session_id)
         if session is not None:
             message = self._assignments.play(session, match)
             for index in session.accounts:
                 self._settle_role(session, index)
+            if match.is_evaluation:
+                self._renew_quotas(session.accounts)
             self._offer(session)
             self._tell(session, message)
 

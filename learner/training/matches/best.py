@@ -31,7 +31,7 @@ slow machine takes seconds of the trainers' time."""
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class MeasuredPolicy:
     """The state of a policy when its evaluation begins; training continues meanwhile.
 
     Attributes:
@@ -112,7 +112,7 @@ class BestKeeper:
         if best is not None and best.entry.reward is not None:
             self._show(trainer.brain_name, best.entry.reward, best.entry.steps, best.principals)
 
-    def note_evaluation(self, candidate: Candidate, mean_return: float, principals: Collection[str] = ()) -> bool:
+    def note_evaluation(self, candidate: MeasuredPolicy, mean_return: float, principals: Collection[str] = ()) -> bool:
         """Keeps an evaluated policy if it is the best so far; returns whether it is.
 
         In a run that does not evaluate by itself, a requested evaluation decides nothing.
@@ -144,7 +144,7 @@ class BestKeeper:
             if is_last or began >= self._due_at.get(name, began):
                 least = trainer.least_mean_return()
                 if least is not None and self._is_best(name, least, TRAINING, said_by):
-                    self._keep(Candidate.of(trainer), least, TRAINING, said_by)
+                    self._keep(MeasuredPolicy.of(trainer), least, TRAINING, said_by)
                 self._due_at[name] = began + max(self._every_seconds, REST * (self._clock() - began))
 
     def _is_best(self, behavior: str, reward: float, measure: str, principals: Collection[str]) -> bool:
@@ -156,7 +156,7 @@ class BestKeeper:
     def _show(self, behavior: str, reward: float, step: int, principals: int) -> None:
         self._on_best(behavior, reward, step, principals)
 
-    def _keep(self, candidate: Candidate, reward: float, measure: str, principals: Collection[str]) -> bool:
+    def _keep(self, candidate: MeasuredPolicy, reward: float, measure: str, principals: Collection[str]) -> bool:
         try:
             path = self._store.save_best(
                 candidate.behavior,

@@ -1,193 +1,186 @@
-"""One evaluation against opponents: matches that some actors play one after another."""
+"""The games of matches, as the actors that play them report them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections import OrderedDict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Final
 
-from rollcast.enums import AssignmentRole
+from rollcast.chunks import GameRecord, GameResult
 
-from learner.link.evaluation import Order, Played
-from learner.link.matches import Match, Seat
-from learner.link.to_trainers import Experience
-from learner.shared.leave_one_out import Source, SourcedValues
-from learner.shared.policies import PolicyKey
-from learner.training.matches.result import OpponentResult
-from learner.training.matches.round import Candidate
-from learner.training.matches.score import TEAMS, MatchScore
-from learner.training.matches.self_play_games import GameCounter
+from learner.link.matches import Game, Match, games_of
+from learner.link.to_trainers import Actor, Experience
+from learner.shared.leave_one_out import Source
+from learner.training.matches.elo import DRAW, LOSS, WIN
 from learner.training.matches.strength import Results
 
-RANDOM_MOVES = 1
-"""Moves of each player at the start of a game that are random, since two players without chance would repeat their games."""
+BehaviorId = tuple[str, int]
+"""Name and team."""
+
+TEAMS: Final = 2
+"""Teams of a behavior whose games are between two players."""
+KEPT_GROUPS: Final = 4096
+"""Groups of which the last rated game is remembered, so that a game of several agents counts once."""
+RESULTS: Final[Mapping[GameResult, float]] = {
+    GameResult.WON: WIN,
+    GameResult.DRAWN: DRAW,
+    GameResult.LOST: LOSS,
+}
+
+
+class GameCounter:
+    """Tells which records of ended games are the first, so that each game counts once.
+
+    Agents of one group report the same game; the first record that tells its end counts. Without groups, each agent plays
+    its own game.
+    """
+
+    def __init__(self) -> None:
+        self._groups: OrderedDict[tuple[str, str, int], int] = OrderedDict()
+
+    def is_first(self, session_id: str, game: Game) -> bool:
+        """Returns whether a record is the first of its game.
+
+        Args:
+            session_id: Session that sent the record.
+            game: The record.
+        """
+        if not game.group:
+            return True
+        key = session_id, game.behavior, game.group
+        is_first = self._groups.get(key) != game.group_episode
+        self._groups[key] = game.group_episode
+        self._groups.move_to_end(key)
+        if len(self._groups) > KEPT_GROUPS:
+            self._groups.popitem(last=False)
+        return is_first
 
 
 @dataclass(slots=True, eq=False)
-class _Part:
-    """The games against one opponent in one seat, which one actor plays.
+class Playing:
+    """A match of a limited number of episodes, and what its actor has reported of it.
+
+    The episodes of a match with seats count as a whole, because short games are the first to end; those of an evaluation
+    without opponents count one by one.
 
     Attributes:
-        opponent: Place of the opponent.
-        seat: Place of the policy under evaluation: 0 for the team with the smaller number.
-        games: Number of games.
-        session_id: Session that plays them; empty before they are assigned.
-        source: Its actor, as a source of returns.
-        score: The games so far; None before they are assigned.
+        match: The match.
+        place: Places of the players in the first and the second seat, or of the opponent and the seat in an evaluation.
+        seat: Place of the seat whose reports count, in a match with seats.
+        source: The actor, as a source of returns.
+        actor: Name of the actor.
+        heard_at: When the end of an episode was last reported, in monotonic seconds.
+        played: Reported episodes by behavior id, of those whose reports count.
+        episodes: Episodes of each behavior id that count; fewer than the match's once its actor is lost.
+        results: Results of the games, as seen by the seat.
+        record: The newest game record of the seat; None before the first.
     """
 
-    opponent: int
-    seat: int
-    games: int
-    session_id: str = ""
+    match: Match
+    place: tuple[int, int] = (0, 0)
+    seat: int = 0
     source: Source = Source()  # noqa: RUF009 - a frozen value
-    score: MatchScore | None = None
+    actor: str = ""
+    heard_at: float = 0.0
+    played: dict[BehaviorId, list[Game]] = field(default_factory=dict)
+    episodes: int = field(init=False)
+    results: Results = field(default_factory=Results)
+    record: GameRecord | None = None
 
-    @property
-    def is_done(self) -> bool:
-        return self.score is not None and self.score.is_over
-
-
-class GamesRound:
-    """Plays the policy under evaluation against each opponent, half of the games in each seat.
-
-    The games against an opponent in one seat are a match of one actor, and count as a whole: the games of a match whose
-    actor has left do not count, because short games are the first to end.
-
-    Args:
-        behavior: Name of the behavior.
-        policy: The policy under evaluation.
-        opponents: Policies of the opponents; None for the script of the actor.
-        games: Games against each opponent.
-        is_deterministic: Whether the mode of the policy's distribution acts; opponents draw their actions.
-        orders: Yields order numbers that were not used before.
-        matches: Yields match numbers that were not used before.
-        on_match: Called with the place of the opponent, the seat of the policy, and the games of each finished match.
-    """
-
-    def __init__(
-        self,
-        behavior: str,
-        policy: PolicyKey,
-        opponents: Sequence[PolicyKey | None],
-        games: int,
-        *,
-        is_deterministic: bool,
-        orders: Iterator[int],
-        matches: Iterator[int],
-        on_match: Callable[[int, int, MatchScore], object],
-    ) -> None:
-        self.versions = {behavior: (policy.generation, policy.version)}
-        self.is_deterministic = is_deterministic
-        self.episodes = games * len(opponents)
-        self._behavior = behavior
-        self._policy = policy
-        self._opponents = tuple(opponents)
-        self._orders = orders
-        self._matches = matches
-        self._on_match = on_match
-        self._counter = GameCounter()
-        halves = (games + 1) // 2, games // 2
-        self._parts = [
-            _Part(opponent, seat, half)
-            for opponent in range(len(opponents))
-            for seat, half in enumerate(halves)
-            if half
-        ]
-
-    @property
-    def missing(self) -> int:
-        """Games that are not assigned to any actor."""
-        return sum(part.games for part in self._parts if part.score is None)
-
-    @property
-    def is_done(self) -> bool:
-        """True if all games were played."""
-        return all(part.is_done for part in self._parts)
+    def __post_init__(self) -> None:
+        self.episodes = self.match.episodes
+        if self.match.seats:
+            seat = self.match.seats[self.seat]
+            self.played = {(seat.behavior, seat.team): []}
 
     @property
     def finished(self) -> int:
-        """Number of finished games."""
-        return sum(len(part.score.played) for part in self._parts if part.score is not None)
-
-    def deal(self, candidates: Sequence[Candidate]) -> list[Order]:
-        """Gives a match to each actor that has nothing to play.
-
-        Args:
-            candidates: The available actors, with the two teams of the behavior.
-        """
-        busy = {part.session_id for part in self._parts if part.score is not None and not part.is_done}
-        free = iter([each for each in candidates if each.session_id not in busy])
-        waiting = [part for part in self._parts if part.score is None]
-        return [self._order(part, candidate) for part, candidate in zip(waiting, free, strict=False)]
-
-    def _order(self, part: _Part, candidate: Candidate) -> Order:
-        keys: list[PolicyKey | None] = [self._opponents[part.opponent]] * TEAMS
-        keys[part.seat] = self._policy
-        seats = tuple(
-            Seat(
-                name, team, AssignmentRole.OPPONENT, key, is_deterministic=self.is_deterministic and place == part.seat
-            )
-            for place, ((name, team), key) in enumerate(zip(sorted(candidate.behavior_ids), keys, strict=True))
-        )
-        match = Match(next(self._matches), candidate.session_id, seats, episodes=part.games, random_steps=RANDOM_MOVES)
-        part.session_id, part.source, part.score = candidate.session_id, candidate.source, MatchScore(match, part.seat)
-        return Order(next(self._orders), candidate.session_id, part.games, self.versions, self.is_deterministic, match)
-
-    def received(self, behavior: str, item: Experience) -> bool:
-        """Counts the games of a chunk; returns whether any belongs to this evaluation."""
-        found = 0
-        for part in self._parts:
-            if part.score is not None and part.session_id == item.session_id and not part.is_done:
-                found += part.score.add(behavior, item, self._counter)
-                if part.is_done:
-                    self._on_match(part.opponent, part.seat, part.score)
-        return found > 0
-
-    def lose(self, session_id: str) -> None:
-        """Drops the unfinished match of a lost actor, which another one plays."""
-        for part in self._parts:
-            if part.session_id == session_id and not part.is_done:
-                part.session_id, part.score = "", None
-
-    def played(self, behavior: str) -> list[Played]:
-        """Returns the episodes of the policy under evaluation in finished matches."""
-        del behavior  # there is only one
-        return [episode for _, score in self._finished() for episode in score.played]
+        """Number of episodes that each behavior id has finished."""
+        return min((self.episodes, *(len(each) for each in self.played.values())))
 
     @property
-    def principals(self) -> frozenset[str]:
-        """Principals of the actors that have a match."""
-        return frozenset(part.source.principal for part in self._parts if part.score is not None)
+    def is_over(self) -> bool:
+        """True if all episodes were reported."""
+        return self.finished >= self.episodes
 
-    def played_by(self, behavior: str) -> frozenset[str]:
-        """Returns the principals whose finished matches count."""
-        del behavior  # there is only one
-        return frozenset(part.source.principal for part, _ in self._finished())
+    def counted(self, behavior: str) -> list[Game]:
+        """Returns the episodes of a behavior that count, over all its teams."""
+        if self.match.seats and not self.is_over:
+            return []
+        return [game for (name, _), found in self.played.items() if name == behavior for game in found[: self.episodes]]
 
-    def least_mean_return(self, behavior: str, others: Collection[Source] = ()) -> float:
-        """Returns the smallest mean return without the episodes of any one source; see `SourcedValues`.
-
-        Args:
-            behavior: Name of the behavior.
-            others: Sources that could have played.
-        """
-        values = SourcedValues(max(1, len(self.played(behavior))))
-        found = self._finished()
-        for part, score in found:
-            for episode in score.played:
-                values.append(episode.total, part.source)
-        return values.least_mean({*others, *(part.source for part, _ in found)})
-
-    def results(self, names: Sequence[str]) -> tuple[OpponentResult, ...]:
-        """Returns the results of finished matches.
+    def add(self, behavior: str, item: Experience, counter: GameCounter) -> int:
+        """Counts the episodes of a chunk of the match's session; returns the number of those that are new.
 
         Args:
-            names: Names of the opponents, in their order.
+            behavior: Name of the chunk's behavior.
+            item: The chunk.
+            counter: Tells which records are the first of their games.
         """
-        seats = [[Results() for _ in range(TEAMS)] for _ in names]
-        for part, score in self._finished():
-            seats[part.opponent][part.seat] = score.results
-        return tuple(OpponentResult(name, *found) for name, found in zip(names, seats, strict=True))
+        found = self.played.get((behavior, item.chunk.team))
+        if found is None:
+            return 0
+        before, record = len(found), item.chunk.game_record
+        if record is not None and record.match == self.match.number:
+            self.record = record
+        for game in games_of(behavior, item.chunk):
+            if game.match != self.match.number or len(found) >= self.episodes:
+                continue
+            found.append(game)
+            result = RESULTS.get(game.result) if self.match.seats else None
+            if result is not None and not game.has_mates_left and counter.is_first(item.session_id, game):
+                self.results.add(result)
+        return len(found) - before
 
-    def _finished(self) -> list[tuple[_Part, MatchScore]]:
-        return [(part, part.score) for part in self._parts if part.score is not None and part.score.is_over]
+
+class Matches:
+    """The matches that actors play now, by session: one each.
+
+    Attributes:
+        playing: The matches.
+    """
+
+    def __init__(self) -> None:
+        self.playing: dict[str, Playing] = {}
+        self._counter = GameCounter()
+
+    def add(self, playing: Playing) -> Match:
+        """Adds a match that begins, and returns it."""
+        self.playing[playing.match.session_id] = playing
+        return playing.match
+
+    def received(self, behavior: str, item: Experience) -> Playing | None:
+        """Counts the episodes of a chunk; returns the match that has new ones, and removes it if it is over."""
+        playing = self.playing.get(item.session_id)
+        if playing is None or not playing.add(behavior, item, self._counter):
+            return None
+        if playing.is_over:
+            del self.playing[item.session_id]
+        return playing
+
+    def lost(self, live: Collection[str]) -> list[Playing]:
+        """Removes and returns the matches of sessions that have ended.
+
+        Args:
+            live: Sessions that have not ended.
+        """
+        return [self.playing.pop(session_id) for session_id in list(self.playing) if session_id not in live]
+
+
+def plays_games(actor: Actor, index: int) -> bool:
+    """Returns whether an actor has two teams of a behavior and nothing else.
+
+    Args:
+        actor: The actor.
+        index: Index of the behavior.
+    """
+    return set(actor.teams) == {index} and len(actor.teams[index]) == TEAMS
+
+
+def plays_policies(actor: Actor) -> bool:
+    """Returns whether an actor plays each seat that names a policy by that policy.
+
+    One with a script of an earlier build plays all opponents by its script.
+    """
+    return not actor.opponent or actor.opponent_by_seat

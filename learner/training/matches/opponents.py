@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import structlog
 
-from learner.link.matches import match_numbers
 from learner.link.to_trainers import Actor
 from learner.shared.exits import ExitCode, UserError
 from learner.shared.files import WriteFailed
@@ -19,11 +18,11 @@ from learner.shared.runfolder.snapshots import SnapshotFiles
 from learner.shared.settings.service import EvaluationSettings
 from learner.training.matches.elo import DRAW, LOSS, WIN
 from learner.training.matches.game_records import GameRecords
-from learner.training.matches.games import GamesRound
+from learner.training.matches.games import Playing, plays_games, plays_policies
 from learner.training.matches.players import RANDOM, Kind, Player, distinct_names, opponent
 from learner.training.matches.policies import load_model, random_policy
 from learner.training.matches.result import EvaluationResult
-from learner.training.matches.score import MatchScore, plays_games, plays_policies
+from learner.training.matches.round import Round
 from learner.training.matches.strength import Strengths
 from learner.training.trainers.base import Trainer
 from learner.training.trainers.parts import RunPart, Trainers
@@ -47,7 +46,6 @@ class EvaluationOpponents(RunPart):
         folder: Folder of the run.
         snapshots: Keeps the policies of the opponents, which actors fetch.
         records: Shows and keeps games.
-        generation: Generation of this start of the learner.
     """
 
     name = "evaluation_opponents"
@@ -58,14 +56,11 @@ class EvaluationOpponents(RunPart):
         folder: Path,
         snapshots: SnapshotFiles,
         records: GameRecords,
-        *,
-        generation: int,
     ) -> None:
         self._settings = settings
         self._folder = folder
         self._snapshots = snapshots
         self._records = records
-        self._matches = match_numbers(generation, evaluates=True)
         self._strengths = Strengths()
         self._players: tuple[Player, ...] = ()
         self._models: dict[str, PolicyKey] = {}  # by identity
@@ -150,34 +145,33 @@ class EvaluationOpponents(RunPart):
             self._random = self._write(random_policy(trainers[self._behavior].snapshot()))
             self._snapshots.reserve(self._behavior, {*self._models.values(), self._random})
 
-    def begin(self, trainers: Trainers, orders: Iterator[int], *, is_deterministic: bool) -> GamesRound:
+    def begin(self, trainers: Trainers, numbers: Iterator[int], *, is_deterministic: bool) -> Round:
         """Returns an evaluation of the newest policy, which the service keeps.
 
         Args:
             trainers: The trainers, that of the behavior among them.
-            orders: Yields order numbers that were not used before.
+            numbers: Yields match numbers that were not used before.
             is_deterministic: Whether the mode of the policy's distribution acts; opponents draw their actions.
         """
         keys: dict[str, PolicyKey | None] = {**self._models, RANDOM: self._random}
         trainer = trainers[self._behavior]
-        policy, name = trainer.published, f"step {trainer.get_step}"
+        name = f"step {trainer.get_step}"
 
-        def record(opponent_: int, seat: int, score: MatchScore) -> None:
+        def record(playing: Playing) -> None:
+            opponent_, seat = playing.place
             rival = self._players[opponent_].name
-            self._records.add(self._behavior, score.match, score.record, (rival, name) if seat else (name, rival))
+            self._records.add(self._behavior, playing.match, playing.record, (rival, name) if seat else (name, rival))
 
-        return GamesRound(
-            self._behavior,
-            PolicyKey(policy.generation, policy.version, policy.sha256),
-            [keys.get(each.identity) for each in self._players],  # actors have the scripts
+        return Round(
+            {self._behavior: PolicyKey.of(trainer.published)},
             self._settings.episodes,
             is_deterministic=is_deterministic,
-            orders=orders,
-            matches=self._matches,
+            numbers=numbers,
+            opponents=[keys.get(each.identity) for each in self._players],  # actors have the scripts
             on_match=record,
         )
 
-    def rated(self, result: EvaluationResult, running: GamesRound) -> EvaluationResult:
+    def rated(self, result: EvaluationResult, running: Round) -> EvaluationResult:
         """Returns the result of an evaluation with its games, and the rating by all evaluations; call it once for each."""
         opponents = running.results(self.names)
         strengths, policy = self._strengths, self._strengths.current(_POLICY)

@@ -11,9 +11,10 @@ from rollcast.enums import AssignmentRole
 from learner.link.matches import Game
 from learner.training.curriculum.measures import statistic
 from learner.training.matches.elo import DRAW, LOSS, WIN, Opponent, rate
+from learner.training.matches.games import RESULTS, GameCounter
 from learner.training.matches.league import League
 from learner.training.matches.pool import CURRENT
-from learner.training.matches.self_play_games import RESULTS, Drawn, GameCounter, Table
+from learner.training.matches.self_play_games import Drawn, Table
 from learner.training.matches.strength import Results, Strengths
 from learner.training.trainers.base import Trainer
 

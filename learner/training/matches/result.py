@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from learner.link.evaluation import Played
+from learner.link.matches import Game
 from learner.training.matches.strength import Results
 
 
@@ -85,7 +85,7 @@ class EvaluationResult:
     def of(
         cls,
         behavior: str,
-        played: Collection[Played],
+        played: Collection[Game],
         *,
         step: int,
         version: int,

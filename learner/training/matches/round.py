@@ -1,22 +1,35 @@
-"""One evaluation: distributes its episodes over actors and collects the results.
+"""One evaluation: gives its matches to actors and collects the results.
 
-Shares are equal and fixed in advance. If actors that finish first got more episodes, the mean would favor fast actors
-and short episodes. The actor selects its counted episodes by the same principle
+Without opponents, the shares of the actors are equal and fixed in advance. If actors that finish first got more episodes,
+the mean would favor fast actors and short episodes. The actor selects its counted episodes by the same principle
 (`actor_client.rollout.evaluation.Quota`). Episodes that a lost actor did not finish are given to others.
+
+Against opponents, the games against each in one seat are a match of one actor, which counts as a whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import chain, count, zip_longest
+import time
+from bisect import insort
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, zip_longest
+from typing import Final, NamedTuple
 
-from learner.link.evaluation import Order, Played
-from learner.link.to_trainers import Actor
+from rollcast.enums import AssignmentRole
+
+from learner.link.matches import Game, Match, Seat
+from learner.link.to_trainers import Actor, Experience
 from learner.shared.leave_one_out import Source, SourcedValues
+from learner.shared.policies import PolicyKey
+from learner.training.matches.games import TEAMS, BehaviorId, Matches, Playing
+from learner.training.matches.result import OpponentResult
+from learner.training.matches.strength import Results
 
-BehaviorId = tuple[str, int]
-"""Name and team."""
+RANDOM_MOVES: Final = 1
+"""Moves of each player at the start of a game that are random, since two players without chance would repeat their games."""
+SETTLE_SECONDS: Final = 1.0
+"""Seconds without a new actor before the first match: the actors of one script do not start at the same moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,129 +47,189 @@ class Candidate:
     source: Source = Source()  # noqa: RUF009 - a frozen value
 
 
-@dataclass(slots=True, eq=False)
-class _Share:
-    order: Order
-    source: Source
-    played: dict[BehaviorId, list[Played]]
-    episodes: int = field(init=False)
-    """Episodes in this share: fewer than ordered once its actor is lost."""
-
-    def __post_init__(self) -> None:
-        self.episodes = self.order.episodes
-
-    @property
-    def is_done(self) -> bool:
-        return all(len(played) >= self.episodes for played in self.played.values())
-
-
-class EvaluationRound:
-    """Collects `episodes` of each behavior id.
+class Gathering:
+    """Waits until enough actors have joined.
 
     Args:
-        episodes: Number of episodes.
+        actors: Number of actors to wait for.
+        clock: Returns monotonic seconds.
+
+    Attributes:
+        is_settled: Whether no actor has joined or left for `SETTLE_SECONDS`.
+        is_complete: Whether there were enough actors once they had settled; stays True.
+    """
+
+    def __init__(self, actors: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._actors = actors
+        self._clock = clock
+        self._present: Collection[Hashable] = frozenset()
+        self._changed_at = clock()
+        self.is_settled = self.is_complete = False
+
+    def note(self, present: Iterable[Hashable]) -> bool:
+        """Notes the present actors, and returns `is_complete`."""
+        found = frozenset(present)
+        if found != self._present:
+            self._present, self._changed_at = found, self._clock()
+        self.is_settled = self._clock() - self._changed_at >= SETTLE_SECONDS
+        self.is_complete |= self.is_settled and len(found) >= self._actors
+        return self.is_complete
+
+
+class _Task(NamedTuple):
+    """A match that no actor plays yet: the place of the opponent, that of the policy's seat, and the episodes."""
+
+    opponent: int
+    seat: int
+    episodes: int
+
+
+class Round:
+    """Plays episodes of policies, or games of one policy against each opponent, half of them in each seat.
+
+    Args:
+        policies: The policies under evaluation, by behavior; a single one if there are opponents.
+        episodes: Episodes of each behavior id, or games against each opponent.
+        is_deterministic: Whether the mode of the policies' distributions acts; opponents draw their actions.
+        numbers: Yields match numbers that were not used before.
+        opponents: Policies of the opponents; None for the script of the actor. Without any, episodes are played.
+        on_match: Called with each finished match against an opponent.
+
+    Attributes:
         versions: Generation and version of each behavior's policy.
-        is_deterministic: Whether the mode of the distribution acts.
-        numbers: Yields order numbers that were not used before; from 1 if None.
+        is_deterministic: Whether the mode of the policies' distributions acts.
+        episodes: Number of all episodes.
+        sessions: Actors that have had a match and are still here.
     """
 
     def __init__(
         self,
+        policies: Mapping[str, PolicyKey],
         episodes: int,
-        versions: Mapping[str, tuple[int, int]],
         *,
         is_deterministic: bool,
-        numbers: Iterator[int] | None = None,
+        numbers: Iterator[int],
+        opponents: Sequence[PolicyKey | None] = (),
+        on_match: Callable[[Playing], object] = lambda _: None,
     ) -> None:
-        self._numbers = count(1) if numbers is None else numbers
-        self.versions = dict(versions)
+        self.versions = {name: (policy.generation, policy.version) for name, policy in policies.items()}
         self.is_deterministic = is_deterministic
-        self.episodes = episodes
-        self._shares: list[_Share] = []
+        self.episodes = episodes * max(1, len(opponents))
+        self.sessions: set[str] = set()
+        self._policies = tuple(policies.values())
+        self._numbers = numbers
+        self._opponents = tuple(opponents)
+        self._on_match = on_match
+        self._matches = Matches()
+        self._given: list[Playing] = []
+        halves = ((episodes + 1) // 2, episodes // 2) if opponents else (episodes,)
+        self._waiting = [
+            _Task(opponent, seat, each)
+            for opponent in range(max(1, len(opponents)))
+            for seat, each in enumerate(halves)
+            if each
+        ]
+
+    @property
+    def plays_games(self) -> bool:
+        """True if there are opponents."""
+        return bool(self._opponents)
 
     @property
     def missing(self) -> int:
         """Episodes that are not assigned to any actor."""
-        return self.episodes - sum(share.episodes for share in self._shares)
+        return sum(task.episodes for task in self._waiting)
 
     @property
     def is_done(self) -> bool:
-        """Returns whether all episodes were played."""
-        return self.missing <= 0 and all(share.is_done for share in self._shares)
+        """True if all episodes were played."""
+        return not self._waiting and all(each.is_over for each in self._given)
 
     @property
     def finished(self) -> int:
         """Number of finished episodes of each behavior."""
-        return sum(min(len(played[: share.episodes]) for played in share.played.values()) for share in self._shares)
+        return sum(each.finished for each in self._given)
 
-    @property
-    def orders(self) -> tuple[Order, ...]:
-        """All orders, including those of lost actors."""
-        return tuple(share.order for share in self._shares)
-
-    def deal(self, candidates: Sequence[Candidate]) -> list[Order]:
-        """Distributes the unassigned episodes equally among actors that have nothing to play.
+    def deal(self, candidates: Sequence[Candidate]) -> list[Match]:
+        """Gives a match to each actor that has nothing to play; without opponents, all of them have equal shares.
 
         Args:
-            candidates: The available actors; an actor with an unfinished share gets no other.
+            candidates: The available actors; with opponents, those with the two teams of the behavior.
         """
-        busy = {share.order.session_id for share in self._shares if not share.is_done}
-        free = [candidate for candidate in candidates if candidate.session_id not in busy and candidate.behavior_ids]
-        if not free or self.missing <= 0:
-            return []
-        least, more = divmod(self.missing, len(free))
-        orders: list[Order] = []
-        for place, candidate in enumerate(free):
-            episodes = least + (place < more)
-            if not episodes:
-                break
-            order = Order(next(self._numbers), candidate.session_id, episodes, self.versions, self.is_deterministic)
-            self._shares.append(
-                _Share(order, candidate.source, {behavior_id: [] for behavior_id in candidate.behavior_ids})
+        free = [each for each in candidates if each.session_id not in self._matches.playing and each.behavior_ids]
+        if not self._opponents and free:
+            least, more = divmod(self.missing, len(free))
+            shares = [least + (place < more) for place in range(len(free))]
+            self._waiting = [_Task(0, 0, share) for share in shares if share]
+        dealt = list(zip(self._waiting, free, strict=False))
+        del self._waiting[: len(dealt)]
+        return [self._matches.add(self._begin(task, candidate)) for task, candidate in dealt]
+
+    def _begin(self, task: _Task, candidate: Candidate) -> Playing:
+        match = Match(
+            next(self._numbers),
+            candidate.session_id,
+            self._seats(task, candidate) if self._opponents else (),
+            episodes=task.episodes,
+            random_steps=RANDOM_MOVES if self._opponents else 0,
+            versions=self.versions,
+            is_deterministic=self.is_deterministic,
+        )
+        playing = Playing(
+            match,
+            (task.opponent, task.seat),
+            task.seat,
+            candidate.source,
+            played={i: [] for i in candidate.behavior_ids},
+        )
+        self._given.append(playing)
+        self.sessions.add(candidate.session_id)
+        return playing
+
+    def _seats(self, task: _Task, candidate: Candidate) -> tuple[Seat, ...]:
+        keys = [self._opponents[task.opponent]] * TEAMS
+        keys[task.seat] = self._policies[0]
+        return tuple(
+            Seat(
+                name, team, AssignmentRole.OPPONENT, key, is_deterministic=self.is_deterministic and place == task.seat
             )
-            orders.append(order)
-        return orders
+            for place, ((name, team), key) in enumerate(zip(sorted(candidate.behavior_ids), keys, strict=True))
+        )
 
-    def add(self, behavior_id: BehaviorId, order: int, played: Played) -> bool:
-        """Takes a finished episode; returns whether it belongs to this evaluation."""
-        for share in self._shares:
-            if share.order.number == order:
-                found = share.played.get(behavior_id)
-                if found is None or len(found) >= share.episodes:
-                    return False
-                found.append(played)
-                return True
-        return False
+    def received(self, behavior: str, item: Experience) -> bool:
+        """Counts the episodes of a chunk; returns whether any belongs to this evaluation."""
+        playing = self._matches.received(behavior, item)
+        if playing is not None and playing.is_over and self._opponents:
+            self._on_match(playing)
+        return playing is not None
 
-    def lose(self, session_id: str) -> None:
-        """Ends the share of a lost actor; its unfinished episodes become unassigned again."""
-        for share in self._shares:
-            if share.order.session_id == session_id and not share.is_done:
-                share.episodes = min(len(played) for played in share.played.values())
+    def settle(self, live: Collection[str]) -> None:
+        """Leaves what lost actors have not finished to others.
 
-    def played(self, behavior: str) -> list[Played]:
-        """Returns the episodes of a behavior, over all its teams."""
-        return [
-            episode
-            for share in self._shares
-            for (name, _), played in share.played.items()
-            if name == behavior
-            for episode in played[: share.episodes]
-        ]
+        Args:
+            live: Sessions that have not ended.
+        """
+        self.sessions.intersection_update(live)
+        for lost in self._matches.lost(live):
+            if self._opponents:
+                self._given.remove(lost)
+                insort(self._waiting, _Task(*lost.place, lost.episodes))
+            elif left := lost.episodes - lost.finished:
+                self._waiting.append(_Task(0, 0, left))
+                lost.episodes -= left
+
+    def played(self, behavior: str) -> list[Game]:
+        """Returns the episodes of a behavior that count, over all its teams; of games, those of finished matches."""
+        return [game for each in self._given for game in each.counted(behavior)]
 
     @property
     def principals(self) -> frozenset[str]:
-        """Principals of the actors that have a share."""
-        return frozenset(share.source.principal for share in self._shares if share.episodes)
+        """Principals of the actors that have a match."""
+        return frozenset(each.source.principal for each in self._given if each.episodes)
 
     def played_by(self, behavior: str) -> frozenset[str]:
         """Returns the principals whose episodes of a behavior count."""
-        return frozenset(
-            share.source.principal
-            for share in self._shares
-            for (name, _), played in share.played.items()
-            if name == behavior and played[: share.episodes]
-        )
+        return frozenset(each.source.principal for each in self._given if each.counted(behavior))
 
     def least_mean_return(self, behavior: str, others: Collection[Source] = ()) -> float:
         """Returns the smallest mean return of a behavior without the episodes of any one source; see `SourcedValues`.
@@ -166,11 +239,24 @@ class EvaluationRound:
             others: Sources that could have played.
         """
         values = SourcedValues(max(1, len(self.played(behavior))))
-        for share in self._shares:
-            for (name, _), played in share.played.items():
-                for episode in played[: share.episodes] if name == behavior else ():
-                    values.append(episode.total, share.source)
-        return values.least_mean({*others, *(share.source for share in self._shares if share.episodes)})
+        counting = [each for each in self._given if each.episodes and (each.is_over or not self._opponents)]
+        for each in counting:
+            for game in each.counted(behavior):
+                values.append(game.total, each.source)
+        return values.least_mean({*others, *(each.source for each in counting)})
+
+    def results(self, names: Sequence[str]) -> tuple[OpponentResult, ...]:
+        """Returns the results of finished matches.
+
+        Args:
+            names: Names of the opponents, in their order.
+        """
+        seats = [[Results() for _ in range(TEAMS)] for _ in names]
+        for each in self._given:
+            if each.is_over:
+                opponent, seat = each.place
+                seats[opponent][seat] = each.results
+        return tuple(OpponentResult(name, *found) for name, found in zip(names, seats, strict=True))
 
 
 def players(actors: Iterable[Actor], behaviors: Mapping[int, str]) -> list[Candidate]:

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
-from collections.abc import Collection, Iterator, Mapping
+from collections import deque
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from rollcast.chunks import GameResult
-
-from learner.link.matches import Game, Match
+from learner.link.matches import Match
 from learner.shared.policies import PolicyKey
-from learner.training.matches.elo import DRAW, LOSS, WIN
 from learner.training.matches.strength import Player
 
 KEPT_MATCHES: Final = 64
 """Matches remembered of each session: games of older ones are not rated. Between two draws of opponents an actor may
 finish no game, because the draws follow the ghost steps of all actors."""
-KEPT_GROUPS: Final = 4096
-"""Groups of which the last rated game is remembered, so that a game of several agents counts once."""
-RESULTS: Final[Mapping[GameResult, float]] = {
-    GameResult.WON: WIN,
-    GameResult.DRAWN: DRAW,
-    GameResult.LOST: LOSS,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,31 +92,3 @@ class Tables:
         for session_id in self._by_session.keys() - session_ids:
             for number in self._by_session.pop(session_id):
                 del self._by_number[number]
-
-
-class GameCounter:
-    """Tells which records of ended games are the first, so that each game counts once.
-
-    Agents of one group report the same game; the first record that tells its end counts. Without groups, each agent plays
-    its own game.
-    """
-
-    def __init__(self) -> None:
-        self._groups: OrderedDict[tuple[str, str, int], int] = OrderedDict()
-
-    def is_first(self, session_id: str, game: Game) -> bool:
-        """Returns whether a record is the first of its game.
-
-        Args:
-            session_id: Session that sent the record.
-            game: The record.
-        """
-        if not game.group:
-            return True
-        key = session_id, game.behavior, game.group
-        is_first = self._groups.get(key) != game.group_episode
-        self._groups[key] = game.group_episode
-        self._groups.move_to_end(key)
-        if len(self._groups) > KEPT_GROUPS:
-            self._groups.popitem(last=False)
-        return is_first

@@ -17,7 +17,6 @@ from typing import Final
 import structlog
 
 from learner.link.control import Close, Closed, Failed, Stopped
-from learner.link.evaluation import EvaluationSink, NoEvaluation
 from learner.link.footprint import JudgeDeclaration
 from learner.link.to_trainers import Declared
 from learner.shared.descriptors import with_descriptors
@@ -112,7 +111,6 @@ class Run:
         parts: Parts in the order in which they are called.
         trains: Settings of a run that trains, or of a run that acts with finished policies.
         statistics: The part that writes the trainers' reports.
-        evaluations: Receives evaluation episodes.
 
     Attributes:
         context: Context of the run.
@@ -127,13 +125,11 @@ class Run:
         *,
         trains: Training | Acting,
         statistics: Statistics,
-        evaluations: EvaluationSink | None = None,
     ) -> None:
         self.context = context
         self._parts = tuple(parts)
         self._trains = trains
         self._statistics = statistics
-        self._evaluations = evaluations or NoEvaluation()
         self._has_begun = self._has_finished = False
         self._lock = threading.Lock()
         self._error: BaseException | None = None  # error that ended the trainers
@@ -296,7 +292,6 @@ class Run:
             conductor=context.conductor,
             metrics=context.meters.behavior(behavior.name),
             lessons=context.lessons,
-            evaluations=self._evaluations,
             roster=context.roster,
             run_id=context.run_id,
         )

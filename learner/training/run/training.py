@@ -107,7 +107,6 @@ class TrainingSide:
             folder.path,
             self._snapshots,
             GameRecords(folder.path, context.meters),
-            generation=generation,
         )
         self.keeper = self._make_keeper(checkpoints, state, curriculum)
         if state is None:
@@ -152,13 +151,12 @@ class TrainingSide:
             trains=Training(
                 self.keeper,
                 self.keeper.save_all,
-                obstacle=self.evaluations.obstacle,
+                obstacle=lambda: self.evaluations.obstacle,
                 at_target=lambda: progress.at_target,
                 require_newest=self._folder.require_newest,
                 lockstep=self.lockstep,
             ),
             statistics=statistics,
-            evaluations=self.evaluations,
         )
 
     def _begin(self, message: Begin) -> None:
@@ -293,6 +291,7 @@ class TrainingSide:
             context.roster,
             context.link.to_front.send,
             self._opponents,
+            generation=context.generation,
             lessons=context.lessons,
             meters=context.meters,
             on_result=self.record.note_evaluation,

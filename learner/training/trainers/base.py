@@ -16,7 +16,6 @@ from rollcast.policies import PolicyDescription
 from rollcast.specs import BehaviorSpec
 from torch import Tensor
 
-from learner.link.evaluation import EvaluationSink, NoEvaluation
 from learner.link.to_front import Pace
 from learner.link.to_trainers import Declared, Experience
 from learner.link.turns import TurnKind
@@ -84,7 +83,6 @@ class TrainerContext:
         conductor: Tells the other learners what this trainer does.
         metrics: Counts events.
         lessons: Lessons of the run, shared by all trainers.
-        evaluations: Receives evaluation episodes, which trainers ignore.
         roster: The present actors.
         run_id: Name of the run.
     """
@@ -103,7 +101,6 @@ class TrainerContext:
     conductor: Conductor = field(default_factory=Conductor)
     metrics: BehaviorMeters = field(default_factory=BehaviorMeters)
     lessons: Lessons = field(default_factory=no_lessons)
-    evaluations: EvaluationSink = field(default_factory=NoEvaluation)
     roster: Roster = field(default_factory=Roster)
     run_id: str = ""
 

@@ -121,7 +121,6 @@ class RLTrainer(Trainer):
             metrics=context.metrics,
             numbers=self.numbers,
             lessons=context.lessons,
-            evaluations=context.evaluations,
             grouped=self.trainer_settings.traits.grouped or behavior.spec.grouped,
             present=lambda: context.roster.sources(behavior.name),
         )

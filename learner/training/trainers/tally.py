@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from rollcast.enums import AssignmentRole, GroupEnd, Purpose, StatAggregation
 from rollcast.trajectories import Chunk
 
-from learner.link.evaluation import EvaluationSink, NoEvaluation, hand_on
 from learner.shared.leave_one_out import Source, SourcedValues
 from learner.shared.observe.meters import BehaviorMeters
 from learner.shared.observe.stats import Aggregation, StatsReporter
@@ -108,7 +107,7 @@ class RecordTally:
 
 
 class EpisodeTally:
-    """Keeps the returns of the newest training episodes and counts all of them.
+    """Keeps the returns of the newest training episodes and counts all of them, and none of any other purpose.
 
     With lessons, means leave out episodes of earlier lessons: a lesson begins without episodes.
 
@@ -119,8 +118,6 @@ class EpisodeTally:
         metrics: Also receives returns and lengths of training episodes.
         numbers: Numbers reported by the trainer, to which the mean length and the environments' statistics are added.
         lessons: Receives each training episode.
-        evaluations: Receives each evaluation episode; nothing else here counts these. Demonstrations and episodes of
-            opponents count nowhere.
         grouped: Whether agents are in groups: only the group returns of those whose episodes ended with their group are
             then reported and measured by lessons, as poca does in ML-Agents; those of agents that end early are parts.
         present: Returns the present actors that have sent steps.
@@ -139,7 +136,6 @@ class EpisodeTally:
         metrics: BehaviorMeters | None = None,
         numbers: dict[str, float] | None = None,
         lessons: Lessons | None = None,
-        evaluations: EvaluationSink | None = None,
         grouped: bool = False,
         present: Callable[[], Collection[Source]] = tuple,
     ) -> None:
@@ -147,7 +143,6 @@ class EpisodeTally:
         self._present = present
         self._sourced = SourcedValues(kept_episodes)
         self._metrics = metrics or BehaviorMeters()
-        self._evaluations = evaluations or NoEvaluation()
         self._lessons = lessons or no_lessons()
         self._since_revision = self._lessons.since_revision
         self._numbers = {} if numbers is None else numbers
@@ -228,8 +223,6 @@ class EpisodeTally:
             if purposes is None
             else (purposes == Purpose.TRAIN) | (purposes == Purpose.UNSPECIFIED)
         )
-        if not is_training.all():
-            hand_on(self._stats.category, chunk, self._evaluations)
         roles = columns.get("episode/role")
         if roles is not None:
             is_training &= roles != AssignmentRole.OPPONENT

@@ -55,7 +55,19 @@ def test_what_is_not_reported_is_unknown() -> None:
 
 
 def test_other_episodes_are_no_games() -> None:
-    """Episodes without match, and evaluations, are no games."""
+    """Episodes without match, and demonstrations, are no games."""
     assert games_of("Tennis", records(2)) == []
     assert games_of("Tennis", records(2, match=[0, 0])) == []
-    assert games_of("Tennis", records(1, match=[4], purpose=[Purpose.EVALUATE])) == []
+    assert games_of("Tennis", records(1, purpose=[Purpose.TRAIN])) == []
+    assert games_of("Tennis", records(1, match=[4], purpose=[Purpose.DEMO], assignment=[5])) == []
+
+
+def test_evaluated_episodes_count_under_the_number_of_their_order() -> None:
+    """The return includes the group's; whatever match such a record claims, it is none of it."""
+    columns = {"purpose": [Purpose.EVALUATE, Purpose.TRAIN, Purpose.EVALUATE], "group_return": [5.0, 6.0, 7.0]}
+    first, second = games_of("Tennis", records(3, assignment=[2**40 + 1, 8, 0], **columns))
+    assert (first.match, first.total, first.length, first.team) == (2**40 + 1, 5.0, 9, 1)
+    assert (second.match, second.total) == (0, 9.0)
+    claimed = games_of("Tennis", records(3, match=[4, 5, 6], assignment=[9, 9, 0], **columns))
+    assert [game.match for game in claimed] == [9, 5, 0]
+    assert [game.match for game in games_of("Tennis", records(1, purpose=[Purpose.EVALUATE]))] == [0]

@@ -25,7 +25,6 @@ from learner.link.control import (
     Stopped,
     StopTurns,
 )
-from learner.link.evaluation import Order
 from learner.link.footprint import Footprint, JudgeDeclaration, Judgement
 from learner.link.matches import Match, Seat
 from learner.link.opening import Begin, GiveUp, Hello, Logged, NotOpened, Opened
@@ -39,7 +38,6 @@ from learner.link.to_front import (
     Release,
     SetHold,
     Settled,
-    StartEvaluation,
     StartMatch,
     Stats,
     ToFront,
@@ -136,7 +134,7 @@ MESSAGES: tuple[Any, ...] = (
     Release("Walker"),
     SetHold(HoldReason.PAUSED, active=True),
     Assign(policy_pb2.Assignment(lockstep_round=4), frozenset({"session"})),
-    StartEvaluation(Order(2, "session", 5, {"Walker": (1, 3)}, is_deterministic=True)),
+    StartMatch(Match(2, "session", episodes=5, versions={"Walker": (1, 3)}, is_deterministic=True)),
     EndEvaluation("session"),
     StartMatch(
         Match(

@@ -10,8 +10,8 @@ from rollcast.enums import AssignmentRole, ColumnRole, Purpose, SegmentEnd
 from rollcast.trajectories import Chunk
 from rollcast.v1 import policy_pb2, session_pb2
 
-from learner.link.evaluation import Order
-from learner.link.to_front import Assign, EndEvaluation, StartEvaluation
+from learner.link.matches import Match
+from learner.link.to_front import Assign, EndEvaluation, StartMatch
 from tests.learner.service.calls.harness import Actor, Learner, eventually, running
 from tests.learner.service.calls.samples import make_chunk
 
@@ -37,8 +37,8 @@ def gravity(learner: Learner, value: float) -> None:
 
 def order(learner: Learner, actor: Actor, number: int = 7) -> None:
     """Orders three episodes of version 0."""
-    ordered = Order(number, actor.session_id, 3, {"CartPole": (1, 0)}, is_deterministic=True)
-    learner.link.to_front.send(StartEvaluation(ordered))
+    match = Match(number, actor.session_id, episodes=3, versions={"CartPole": (1, 0)}, is_deterministic=True)
+    learner.link.to_front.send(StartMatch(match))
 
 
 def episodes_of(*assignments: int) -> Chunk:

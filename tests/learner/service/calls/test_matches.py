@@ -9,9 +9,8 @@ import numpy as np
 from rollcast.enums import AssignmentRole, ColumnRole, Purpose
 from rollcast.v1 import policy_pb2
 
-from learner.link.evaluation import Order
 from learner.link.matches import Match, Seat, games_of
-from learner.link.to_front import Assign, Done, EndEvaluation, StartEvaluation, StartMatch
+from learner.link.to_front import Assign, Done, EndEvaluation, StartMatch
 from learner.shared.policies import PolicyKey
 from learner.shared.runfolder.snapshots import SnapshotFiles
 from learner.shared.settings.options import RunOptions
@@ -115,7 +114,9 @@ async def test_lessons_and_evaluations_leave_the_match_as_it_was() -> None:
         learner.link.to_front.send(Assign(lesson))
         told = await next_assignment(call)
         assert (roles(told), told.environment_parameters["gravity"].constant) == ([LEARN, OPPONENT], 9.5)
-        learner.link.to_front.send(StartEvaluation(Order(1, actor.session_id, 3, {}, is_deterministic=True)))
+        learner.link.to_front.send(
+            StartMatch(Match(1, actor.session_id, episodes=3, versions={NAME: (1, 0)}, is_deterministic=True))
+        )
         ordered = await next_assignment(call)
         assert {part.purpose for part in ordered.behaviors} == {int(Purpose.EVALUATE)}
         learner.link.to_front.send(match(actor, 5))
@@ -134,9 +135,8 @@ async def test_an_evaluation_against_an_opponent_is_a_match_of_its_own() -> None
             Seat(NAME, 0, AssignmentRole.OPPONENT, PolicyKey(1, 2, DIGEST), is_deterministic=True),
             Seat(NAME, 1, AssignmentRole.OPPONENT, PolicyKey(0, 1, DIGEST)),
         )
-        game = Match(2**31, actor.session_id, seats, episodes=6, random_steps=1)
-        order = Order(1, actor.session_id, 6, {NAME: (1, 2)}, is_deterministic=True, match=game)
-        learner.link.to_front.send(StartEvaluation(order))
+        game = Match(2**31, actor.session_id, seats, episodes=6, random_steps=1, versions={NAME: (1, 2)})
+        learner.link.to_front.send(StartMatch(game))
         told = await next_assignment(call)
         assert roles(told) == [OPPONENT, OPPONENT]
         assert (told.episodes, told.reset) == (6, policy_pb2.RESET_MODE_NOW)

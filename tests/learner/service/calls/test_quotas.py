@@ -6,8 +6,8 @@ import pytest
 from rollcast.enums import HoldReason
 from rollcast.v1 import trajectory_pb2
 
-from learner.link.evaluation import Order
-from learner.link.to_front import EndEvaluation, StartEvaluation
+from learner.link.matches import Match
+from learner.link.to_front import EndEvaluation, StartMatch
 from learner.service.ingest.quotas import Quotas
 from learner.service.ingest.session import ActorSession
 from tests.learner.service.calls.harness import Actor, Learner, Upload, eventually, running
@@ -83,7 +83,7 @@ async def test_an_actor_that_evaluates_has_no_part() -> None:
         begin(learner)
         for upload in uploads:
             await quota(upload, STEPS // 2)
-        learner.link.to_front.send(StartEvaluation(Order(1, one.session_id, 3, {}, is_deterministic=True)))
+        learner.link.to_front.send(StartMatch(Match(1, one.session_id, episodes=3, versions={"CartPole": (1, 0)})))
         await quota(uploads[0], 0)
         await quota(uploads[1], STEPS)
         learner.link.to_front.send(EndEvaluation(one.session_id))

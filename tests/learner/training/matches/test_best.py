@@ -14,7 +14,7 @@ from learner.shared.runfolder.choice import load_chosen
 from learner.shared.runfolder.status import TrainingStatus
 from learner.shared.runfolder.store import CheckpointStore
 from learner.training.curriculum.lessons import Lessons
-from learner.training.matches.best import BestKeeper, Candidate
+from learner.training.matches.best import BestKeeper, MeasuredPolicy
 from learner.training.trainers.ppo.trainer import PPOTrainer
 from tests.learner.service.ingest.parts import NAME
 from tests.learner.starts import Start, begun, opened
@@ -67,10 +67,10 @@ def test_the_best_evaluation_stays_and_retention_leaves_it_alone(tmp_path: Path)
     with begun(tmp_path) as (folder, start, trainer):
         watched = Watched(start, evaluates=True)
         start.train(trainer, 1)
-        first = Candidate.of(trainer)
+        first = MeasuredPolicy.of(trainer)
         assert watched.keeper.note_evaluation(first, 10.0)
         start.train(trainer, 1)
-        assert not watched.keeper.note_evaluation(Candidate.of(trainer), 9.0)
+        assert not watched.keeper.note_evaluation(MeasuredPolicy.of(trainer), 9.0)
         for _ in range(8):
             start.train(trainer, 1)
             start.keeper.save_behavior(trainer)
@@ -87,7 +87,7 @@ def test_what_is_kept_is_the_policy_that_was_measured(tmp_path: Path) -> None:
     """The checkpoint has the policy of the evaluation's start."""
     with begun(tmp_path) as (folder, start, trainer):
         watched = Watched(start, evaluates=True)
-        candidate = Candidate.of(trainer)
+        candidate = MeasuredPolicy.of(trainer)
         start.train(trainer, 3)
         watched.keeper.note_evaluation(candidate, 1.0)
         assert load_chosen(folder.path, NAME, "best", start.store.status).state["version"] == 0
@@ -122,10 +122,10 @@ def test_returns_of_another_lesson_or_measure_compare_with_nothing(tmp_path: Pat
     with begun(tmp_path) as (folder, start, trainer):
         lessons = Lessons(parameters(mass=curriculum(1, 2, behavior=NAME, threshold=50)), seed=0)
         watched = Watched(start, evaluates=True, lessons=lessons)
-        assert watched.keeper.note_evaluation(Candidate.of(trainer), 90.0)
+        assert watched.keeper.note_evaluation(MeasuredPolicy.of(trainer), 90.0)
         if other == "a lesson":
             lessons.set_numbers({"mass": 1})
-            assert watched.keeper.note_evaluation(Candidate.of(trainer), 3.0)
+            assert watched.keeper.note_evaluation(MeasuredPolicy.of(trainer), 3.0)
         else:
             returns(trainer, 3.0)
             Watched(start, evaluates=False, lessons=lessons).keeper.after_turn({NAME: trainer})
@@ -135,7 +135,7 @@ def test_returns_of_another_lesson_or_measure_compare_with_nothing(tmp_path: Pat
 def test_a_restart_remembers_it(tmp_path: Path) -> None:
     """After a restart a worse policy does not replace the best one, and the metrics show it."""
     with begun(tmp_path) as (folder, start, trainer):
-        Watched(start, evaluates=True).keeper.note_evaluation(Candidate.of(trainer), 10.0)
+        Watched(start, evaluates=True).keeper.note_evaluation(MeasuredPolicy.of(trainer), 10.0)
         start.keeper.save_run_state({NAME: trainer})
     with opened(tmp_path, resume=True) as folder:
         start = Start(folder, 2)
@@ -143,8 +143,8 @@ def test_a_restart_remembers_it(tmp_path: Path) -> None:
         watched = Watched(start, evaluates=True)
         watched.keeper.begin(trainer)
         assert best_return(start) == 10.0
-        assert not watched.keeper.note_evaluation(Candidate.of(trainer), 9.5)
-        assert watched.keeper.note_evaluation(Candidate.of(trainer), 10.5)
+        assert not watched.keeper.note_evaluation(MeasuredPolicy.of(trainer), 9.5)
+        assert watched.keeper.note_evaluation(MeasuredPolicy.of(trainer), 10.5)
     with opened(tmp_path, resume=True) as folder:
         assert CheckpointStore(folder).status.best(NAME) is not None
 
@@ -173,11 +173,11 @@ def test_what_cannot_be_written_costs_the_checkpoint_and_not_the_run(tmp_path: P
         watched = Watched(start, evaluates=True)
         blocked = folder.behavior(NAME) / "best.pt"
         blocked.mkdir()
-        assert not watched.keeper.note_evaluation(Candidate.of(trainer), 2.0)
+        assert not watched.keeper.note_evaluation(MeasuredPolicy.of(trainer), 2.0)
         assert len(watched.failures) == 1
         assert start.store.status.best(NAME) is None
         blocked.rmdir()
-        assert watched.keeper.note_evaluation(Candidate.of(trainer), 2.0)
+        assert watched.keeper.note_evaluation(MeasuredPolicy.of(trainer), 2.0)
 
 
 def test_no_actor_makes_the_best_policy_alone(tmp_path: Path) -> None:
@@ -202,8 +202,8 @@ def test_what_is_no_number_is_never_the_best(tmp_path: Path, value: float) -> No
     """A result that no later one could exceed, or compare with, is not kept."""
     with begun(tmp_path) as (_, start, trainer):
         watched = Watched(start, evaluates=True)
-        assert not watched.keeper.note_evaluation(Candidate.of(trainer), value)
-        assert watched.keeper.note_evaluation(Candidate.of(trainer), 1.0)
+        assert not watched.keeper.note_evaluation(MeasuredPolicy.of(trainer), value)
+        assert watched.keeper.note_evaluation(MeasuredPolicy.of(trainer), 1.0)
 
 
 def test_training_returns_of_one_principal_do_not_outlast_those_of_two(tmp_path: Path) -> None:

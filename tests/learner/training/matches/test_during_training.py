@@ -12,19 +12,22 @@ import pytest
 from rollcast.errors import VersionEvicted
 from structlog.testing import capture_logs
 
-from learner.link.evaluation import Order, Played
-from learner.link.to_front import EndEvaluation, Policy, Release, StartEvaluation, ToFront
+from learner.link.matches import Match
+from learner.link.to_front import EndEvaluation, Policy, Release, StartMatch, ToFront
 from learner.service.policies.store import PolicyStore
-from learner.shared.settings.service import EvaluationSettings
+from learner.shared.runfolder.snapshots import SnapshotFiles
+from learner.shared.settings.service import EvaluationSettings, ServiceSettings
 from learner.training.curriculum.lessons import no_lessons
-from learner.training.matches.best import BestKeeper
-from learner.training.matches.during_training import Evaluator
+from learner.training.matches.during_training import EvaluationManager
+from learner.training.matches.game_records import GameRecords
+from learner.training.matches.opponents import EvaluationOpponents
 from learner.training.matches.result import EvaluationResult
 from learner.training.trainers.ppo.trainer import PPOTrainer
 from learner.training.trainers.roster import Roster
 from tests.learner.service.calls.samples import make_policy
 from tests.learner.service.ingest.parts import NAME
 from tests.learner.starts import Start, opened
+from tests.learner.training.matches.games import evaluated as evaluated_episodes
 
 
 class FakeService:
@@ -32,7 +35,7 @@ class FakeService:
 
     def __init__(self) -> None:
         self.store = PolicyStore()
-        self.orders: list[Order] = []
+        self.orders: list[Match] = []
         self.released: list[str] = []
 
     def send(self, message: ToFront) -> None:
@@ -42,7 +45,7 @@ class FakeService:
                 self.store.publish(stored, keep=keep)
             case Release(behavior):
                 self.store.release(behavior)
-            case StartEvaluation(order):
+            case StartMatch(order):
                 self.orders.append(order)
             case EndEvaluation(session_id):
                 self.released.append(session_id)
@@ -66,30 +69,25 @@ class Stage:
         self.results: list[EvaluationResult] = []
         self.least_means: list[float] = []
         self.saved: list[int] = []
-        best = BestKeeper(
+        self.lessons = lessons = no_lessons()
+        lessons.add_evaluation = lambda _, mean: self.least_means.append(mean)  # type: ignore[method-assign,assignment]
+        evaluation = EvaluationSettings(interval_steps=450, **{"episodes": 4, **settings})
+        files = SnapshotFiles(start.store.folder.path)
+        self.evaluator = EvaluationManager(
+            ServiceSettings(evaluation=evaluation),
             start.store,
-            no_lessons(),
-            evaluates=True,
-            on_best=lambda name, *best: start.meters.behavior(name).show_best(*best),
-            every_seconds=1.0,
+            self.roster,
+            self.service.send,
+            EvaluationOpponents(evaluation, start.store.folder.path, files, GameRecords(None, start.meters)),
+            generation=1,
+            lessons=lessons,
+            meters=start.meters,
+            on_result=self.results.append,
             on_saved=lambda _name, step, _path: self.saved.append(step),
             on_not_saved=self.fail,
-        )
-        self.evaluator = Evaluator(
-            EvaluationSettings(interval_steps=450, **{"episodes": 4, **settings}),
-            self.roster,
-            best,
-            self.service.send,
-            meters=start.meters,
-            on_result=self.note,
             clock=lambda: self.now,
         )
         self.turn()
-
-    def note(self, result: EvaluationResult, least_mean: float) -> None:
-        """Takes a result, and the mean that lessons get."""
-        self.results.append(result)
-        self.least_means.append(least_mean)
 
     @staticmethod
     def fail(reason: str) -> None:
@@ -105,10 +103,10 @@ class Stage:
         self.roster.newest = replace(found, actors=actors)
         self.evaluator.after_turn({NAME: self.trainer})
 
-    def play(self, order: Order, value: float, episodes: int | None = None) -> None:
+    def play(self, order: Match, value: float, episodes: int | None = None, team: int = 0) -> None:
         """Reports episodes of an actor."""
-        for _ in range(order.episodes if episodes is None else episodes):
-            self.evaluator.add(NAME, 0, order.number, Played(value, 10))
+        returns = [value] * (order.episodes if episodes is None else episodes)
+        self.evaluator.received(NAME, evaluated_episodes(order, *returns, behavior_id=(NAME, team), length=10))
 
 
 @contextmanager
@@ -269,10 +267,12 @@ def test_the_measured_version_stays_available_until_the_end(tmp_path: Path) -> N
 def test_episodes_that_nobody_asked_for_count_nowhere(tmp_path: Path) -> None:
     """Late episodes of an earlier evaluation and unrequested ones do not count."""
     with staged(tmp_path) as stage:
-        stage.evaluator.add(NAME, 0, 0, Played(1.0, 1))
+        stage.play(Match(0, stage.sessions[0].session_id), 1.0, 1)
         stage.turn(2)
-        stage.evaluator.add(NAME, 0, 77, Played(1.0, 1))
-        stage.evaluator.add(NAME, 5, 1, Played(1.0, 1))
+        (order,) = stage.service.orders
+        stage.play(replace(order, number=77), 1.0, 1)
+        stage.play(order, 1.0, 1, team=5)
+        stage.play(replace(order, session_id=stage.sessions[1].session_id), 1.0, 1)
         stage.turn()
         assert not stage.results
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,8 @@ import pytest
 from rollcast.chunks import GameRecord
 from structlog.testing import capture_logs
 
-from learner.link.to_front import StartEvaluation, ToFront
+from learner.link.matches import match_numbers
+from learner.link.to_front import StartMatch, ToFront
 from learner.link.to_trainers import Actor, Actors
 from learner.shared.exits import ExitCode, UserError
 from learner.shared.files import WriteFailed
@@ -20,8 +20,9 @@ from learner.shared.observe.stats import StatsReporter
 from learner.shared.policies import PolicyKey, StoredPolicy
 from learner.shared.runfolder.snapshots import SnapshotFiles
 from learner.shared.settings.options import RunOptions
-from learner.shared.settings.service import EvaluationSettings
-from learner.training.matches.during_training import RETRY_SECONDS, Evaluator
+from learner.shared.settings.service import EvaluationSettings, ServiceSettings
+from learner.training.curriculum.lessons import no_lessons
+from learner.training.matches.during_training import RETRY_SECONDS, EvaluationManager
 from learner.training.matches.game_records import GameRecords
 from learner.training.matches.opponents import EvaluationOpponents, numbers_of, report_games
 from learner.training.matches.result import EvaluationResult
@@ -29,8 +30,8 @@ from learner.training.trainers.ppo.trainer import PPOTrainer
 from learner.training.trainers.roster import Roster
 from tests.learner.service.ingest.parts import NAME, Parts
 from tests.learner.starts import SETTINGS
-from tests.learner.training.matches.test_games import DRAWN, LOST, WON, match_of, players, report
-from tests.learner.training.matches.test_manager import models
+from tests.learner.training.matches.test_round import DRAWN, LOST, WON, players, report
+from tests.learner.training.matches.test_tournament import models
 from tests.learner.training.trainers.in_process import Bench
 
 
@@ -51,7 +52,7 @@ def opponents_of(
     run = folder / "run"
     run.mkdir(exist_ok=True)
     settings = EvaluationSettings(interval_steps=100, episodes=4, opponents=named)
-    made = EvaluationOpponents(settings, run, SnapshotFiles(run), GameRecords(run, meters or RunMeters()), generation=1)
+    made = EvaluationOpponents(settings, run, SnapshotFiles(run), GameRecords(run, meters or RunMeters()))
     made.load_state_dict(state or {})
     return made
 
@@ -59,12 +60,12 @@ def opponents_of(
 def evaluated(found: EvaluationOpponents, by: PPOTrainer, *results: Any) -> EvaluationResult:
     """Plays an evaluation in which each match has the same results."""
     found.prepare({NAME: by})
-    playing = found.begin({NAME: by}, count(1), is_deterministic=True)
+    playing = found.begin({NAME: by}, match_numbers(1, evaluates=True), is_deterministic=True)
     newest = PolicyKey(by.published.generation, by.published.version, by.published.sha256)
     while playing.missing:
-        (order,) = playing.deal(players("a"))
-        seat = match_of(order).seats[0 if match_of(order).seats[0].policy == newest else 1]
-        report(playing, order, *results, team=seat.team)
+        (match,) = playing.deal(players("a"))
+        seat = match.seats[0 if match.seats[0].policy == newest else 1]
+        report(playing, match, *results, team=seat.team)
     result = EvaluationResult.of(NAME, playing.played(NAME), step=1, version=1, is_deterministic=True)
     return found.rated(result, playing)
 
@@ -72,7 +73,7 @@ def evaluated(found: EvaluationOpponents, by: PPOTrainer, *results: Any) -> Eval
 @pytest.fixture(autouse=True)
 def behavior(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets the helpers of the other module play this behavior."""
-    monkeypatch.setattr("tests.learner.training.matches.test_games.NAME", NAME)
+    monkeypatch.setattr("tests.learner.training.matches.test_round.NAME", NAME)
 
 
 def test_ratings_follow_the_policies_and_last(tmp_path: Path) -> None:
@@ -107,14 +108,13 @@ def test_games_are_recorded_under_the_names_of_the_players(tmp_path: Path) -> No
     found = opponents_of(tmp_path, "random", meters=meters)
     found.trainer_added(by)
     found.prepare({NAME: by})
-    playing = found.begin({NAME: by}, count(1), is_deterministic=True)
+    playing = found.begin({NAME: by}, match_numbers(1, evaluates=True), is_deterministic=True)
     shown = []
     while playing.missing:
-        (order,) = playing.deal(players("a"))
-        match = match_of(order)
+        (match,) = playing.deal(players("a"))
         seat = 0 if match.seats[0].is_deterministic else 1
         record = GameRecord(match.number, "hex", match.seats[0].team, WON, ("a1",))
-        report(playing, order, WON, WON, team=match.seats[seat].team, record=record)
+        report(playing, match, WON, WON, team=match.seats[seat].team, record=record)
         shown.append(meters.behavior(NAME).counts().game)
     assert [(game.first, game.second) for game in shown if game] == [("step 0", "random"), ("random", "step 0")]
     files = sorted((tmp_path / "run" / NAME / "games").iterdir())
@@ -127,7 +127,7 @@ def test_self_play_keeps_the_policies_of_opponents(tmp_path: Path) -> None:
     found = opponents_of(tmp_path, "random", str(models(tmp_path, 1)[0].path))
     found.trainer_added(by)
     found.prepare({NAME: by})
-    playing = found.begin({NAME: by}, count(1), is_deterministic=True)
+    playing = found.begin({NAME: by}, match_numbers(1, evaluates=True), is_deterministic=True)
     files = found._snapshots
     assert len(files.keys(NAME)) == 2
     files.keep(NAME, ())
@@ -144,14 +144,18 @@ def test_a_full_disk_puts_an_evaluation_off(tmp_path: Path, monkeypatch: pytest.
     roster = Roster()
     roster.newest = Actors((Actor("a", "a", 0, is_connected=True, agents={}, teams={found._index: (0, 1)}),))
     nothing: Any = None  # no evaluation ends
-    evaluator = Evaluator(
-        EvaluationSettings(),
-        roster,
+    evaluator = EvaluationManager(
+        ServiceSettings(),
         nothing,
+        roster,
         sent.append,
+        found,
+        generation=1,
+        lessons=no_lessons(),
         meters=RunMeters(),
         on_result=nothing,
-        opponents=found,
+        on_saved=nothing,
+        on_not_saved=nothing,
         clock=lambda: now[0],
     )
 
@@ -168,7 +172,7 @@ def test_a_full_disk_puts_an_evaluation_off(tmp_path: Path, monkeypatch: pytest.
     now[0] += RETRY_SECONDS
     evaluator.after_turn({NAME: by})
     assert evaluator.is_running
-    assert [type(message) for message in sent] == [StartEvaluation]
+    assert [type(message) for message in sent] == [StartMatch]
 
 
 def test_missing_opponents(tmp_path: Path) -> None:

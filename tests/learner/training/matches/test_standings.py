@@ -9,9 +9,9 @@ import pytest
 from numpy.typing import NDArray
 
 from learner.training.matches.davidson import ELO_PER_UNIT, probabilities
-from learner.training.matches.schedule import narrow_enough, next_pair
 from learner.training.matches.standings import Pair, Standings, rate, records
 from learner.training.matches.strength import Results
+from learner.training.matches.tournament import narrow_enough, next_pair
 
 PLAYERS, MATCH, INTERVAL = 8, 20, 80.0
 

@@ -13,7 +13,7 @@ from rollcast.enums import GroupEnd, Purpose, StatAggregation
 from rollcast.trajectories import Chunk
 from structlog.testing import capture_logs
 
-from learner.link.evaluation import Played
+from learner.link.matches import games_of
 from learner.shared.observe.meters import BehaviorCounts, BehaviorMeters, no_values
 from learner.shared.observe.stats import StatsReporter, StatSummary
 from learner.shared.observe.values import WAIT_SECONDS
@@ -94,27 +94,18 @@ def test_group_returns_of_agents_that_end_early_are_parts(*, is_told: bool) -> N
 
 def test_training_returns_are_those_of_evaluation() -> None:
     """The return of a group counts in targets, lessons and metrics; scenes with group rewards alone would see 0."""
-
-    class Sink:
-        """Keeps the returns of evaluated episodes."""
-
-        def __init__(self) -> None:
-            self.returns: list[float] = []
-
-        def add(self, behavior: str, team: int, assignment_id: int, played: Played) -> None:
-            self.returns.append(played.total)
-
-    sink, metrics, groups = Sink(), BehaviorMeters(), {"episode/group_return": np.array([5.0, 7.0], np.float32)}
+    metrics, groups = BehaviorMeters(), {"episode/group_return": np.array([5.0, 7.0], np.float32)}
     lessons = Lessons(
         parameters(mass=curriculum(1, 2, behavior="Test", measure="reward", threshold=5.5, min_lesson_length=1)), seed=0
     )
-    tally = EpisodeTally(StatsReporter("Test"), 3, metrics=metrics, lessons=lessons, evaluations=sink)
-    tally.add(make_chunk([0.0, 0.0], **groups, **{"episode/purpose": np.full(2, Purpose.EVALUATE, np.uint8)}))
+    tally = EpisodeTally(StatsReporter("Test"), 3, metrics=metrics, lessons=lessons)
+    evaluated = make_chunk([0.0, 0.0], **groups, **{"episode/purpose": np.full(2, Purpose.EVALUATE, np.uint8)})
+    tally.add(evaluated)
     tally.add(make_chunk([0.0, 0.0], **groups, **{"episode/settings_revision": np.array([1, 1], np.uint64)}))
     assert lessons.numbers() == {"mass": 1}
     tally = EpisodeTally(StatsReporter("Test"), 3)
     tally.add(make_chunk([0.0, 0.0], **groups))
-    assert list(tally.returns) == sink.returns == [5.0, 7.0]
+    assert list(tally.returns) == [game.total for game in games_of("Test", evaluated)] == [5.0, 7.0]
     assert (tally.mean(), tally.mean_since_update()) == (6.0, 6.0)
 
 
@@ -274,11 +265,10 @@ HYPERPARAMETERS = {"sac": {"buffer_size": 500, "batch_size": 16, "buffer_init_st
 
 
 class Keeping:
-    """A writer and sink that keep their inputs."""
+    """A writer that keeps its inputs."""
 
     def __init__(self) -> None:
         self.written: list[tuple[int, dict[str, tuple[int, float, float]]]] = []
-        self.played: list[tuple[str, int, int, Played]] = []
 
     def write(self, category: str, summaries: Mapping[str, StatSummary], step: int) -> None:
         """Keeps numbers, but for times of this machine."""
@@ -293,10 +283,6 @@ class Keeping:
 
     def close(self) -> None:
         """Does nothing."""
-
-    def add(self, behavior: str, team: int, assignment_id: int, played: Played) -> None:
-        """Keeps an episode of an evaluation."""
-        self.played.append((behavior, team, assignment_id, played))
 
 
 def episodes(purpose: Purpose, returns: list[float]) -> dict[str, Any]:
@@ -354,7 +340,6 @@ class Trained:
             stats=StatsReporter("Continuous", [self.keeping]),
             lessons=self.lessons,
             metrics=self.metrics,
-            evaluations=self.keeping,
         )
         self.trainer = kind(context)
         self.trainer.start()
@@ -399,8 +384,8 @@ def test_it_changes_nothing_of_training(
     assert alone.numbers() == beside.numbers()
     assert alone.lessons.state_dict() == beside.lessons.state_dict()
     assert alone.trainer.get_step == beside.trainer.get_step
-    assert len(beside.keeping.played) == 2 * CHUNKS  # each chunk of evaluations, and no demonstration
-    assert beside.keeping.played[0] == ("Continuous", 0, 3, Played(1e6, 9))
+    found = [game for chunk in others(has_steps=has_steps) for game in games_of("Continuous", chunk)]
+    assert [(game.match, game.total, game.length) for game in found] == [(3, 1e6, 9), (3, 2e6, 9)]  # no demonstration
     ours, theirs = (each.bench.ledger.books("Continuous") for each in (alone, beside))
     assert theirs.balanced
     extra = 2 * 20 * CHUNKS if has_steps else 0

@@ -27,9 +27,10 @@ from learner.shared.settings.options import RunOptions
 from learner.training.export.unity import render_unity
 from learner.training.matches.game_records import GameRecords
 from learner.training.matches.journal import Journal, Terms
-from learner.training.matches.manager import SETTLE_SECONDS, Plan, Tournament, missing_scripts
 from learner.training.matches.players import Player, distinct, opponent
+from learner.training.matches.round import SETTLE_SECONDS
 from learner.training.matches.strength import Results
+from learner.training.matches.tournament import Tournament, TournamentRules, missing_scripts
 from learner.training.networks.policy import PolicyNetwork
 from learner.training.trainers.ppo.trainer import PPOTrainer
 from learner.training.trainers.roster import Roster
@@ -66,7 +67,7 @@ class Stage:
         self.ends = 0
         self.roster = Roster()
         self.journal = Journal(folder / "games.jsonl", TERMS)
-        plan: dict[str, Any] = {
+        rules: dict[str, Any] = {
             "players": distinct(players),
             "behavior": NAME,
             "random_moves": 1,
@@ -78,11 +79,11 @@ class Stage:
             "max_silent_seconds": 60.0,
             **changes,
         }
-        self.plan = Plan(**plan)
+        self.rules = TournamentRules(**rules)
         self.files = SnapshotFiles(folder)
         self.meters = RunMeters()
         self.tournament = Tournament(
-            self.plan,
+            self.rules,
             self.roster,
             self._take,
             self.journal,
@@ -254,7 +255,7 @@ def test_it_ends_with_its_games_or_narrow_intervals(make: Make, tmp_path: Path) 
     assert (last.episodes, stage.ends) == (2, 0)
     stage.report(last, WON, LOST)
     assert (stage.turn(), stage.ends) == ([], 1)
-    wide = make(tmp_path / "wide", *stage.plan.players, interval=1000.0)
+    wide = make(tmp_path / "wide", *stage.rules.players, interval=1000.0)
     wide.join("one")
     (match,) = wide.begin()
     wide.report(match, WON, WON, LOST, LOST)
@@ -302,9 +303,9 @@ def test_a_script_plays_where_it_is(make: Make, tmp_path: Path) -> None:
     assert [line["actor"] for line in logs if line["event"] == "actor_left_out"] == ["old"]
     assert None not in [seat.policy for seat in first.seats]
     assert [seat.policy for seat in second.seats].count(None) == 1
-    assert missing_scripts(stage.plan, stage.tournament.results) == [SCRIPT]
+    assert missing_scripts(stage.rules, stage.tournament.results) == [SCRIPT]
     stage.report(second, WON, WON, WON, WON)
-    assert missing_scripts(stage.plan, stage.tournament.results) == []
+    assert missing_scripts(stage.rules, stage.tournament.results) == []
 
 
 @pytest.mark.parametrize(("teams", "told"), [(1, []), (3, ["it has 3 teams"])])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
 import structlog
+from numpy.typing import NDArray
 from rollcast.enums import AssignmentRole
 
 from learner.link.matches import Match, Seat
@@ -17,14 +19,14 @@ from learner.shared.exits import ExitCode, UserError
 from learner.shared.files import WriteFailed
 from learner.shared.policies import PolicyKey
 from learner.shared.runfolder.snapshots import SnapshotFiles
+from learner.training.matches.davidson import INTERVAL
 from learner.training.matches.game_records import GameRecords
+from learner.training.matches.games import TEAMS, Matches, Playing, plays_games, plays_policies
 from learner.training.matches.journal import Journal, MatchResult
 from learner.training.matches.players import Kind, Player
 from learner.training.matches.policies import load_model, random_policy
-from learner.training.matches.schedule import narrow_enough, next_pair
-from learner.training.matches.score import TEAMS, MatchScore, plays_games, plays_policies
-from learner.training.matches.self_play_games import GameCounter
-from learner.training.matches.standings import Pair, rate
+from learner.training.matches.round import Gathering
+from learner.training.matches.standings import Pair, Standings, rate
 from learner.training.matches.strength import Results
 from learner.training.trainers.base import Trainer
 from learner.training.trainers.parts import RunPart, Trainers
@@ -34,12 +36,10 @@ log = structlog.get_logger(__name__)
 
 LEAST_GAMES: Final = 10
 """Games of a match of an actor with fewer games at a time: a match costs a reset of all environments."""
-SETTLE_SECONDS: Final = 1.0
-"""Seconds without a new actor before the first match: the actors of one script do not start at the same moment."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TournamentRules:
     """Players and rules of a tournament.
 
     Attributes:
@@ -65,23 +65,6 @@ class Plan:
     max_silent_seconds: float
 
 
-@dataclass(slots=True, eq=False)
-class _Playing:
-    """A match that an actor plays.
-
-    Attributes:
-        score: The games of the first seat.
-        pair: Places of the players in the first and the second seat.
-        actor: Name of the actor.
-        heard_at: When the end of a game was last reported, in monotonic seconds.
-    """
-
-    score: MatchScore
-    pair: Pair
-    actor: str
-    heard_at: float
-
-
 class Tournament(RunPart):
     """Plays a tournament on the connected actors; used in the trainers' thread.
 
@@ -89,7 +72,7 @@ class Tournament(RunPart):
     games of a match whose actor has left do not count, because short games are the first to end.
 
     Args:
-        plan: What is played.
+        rules: What is played.
         roster: The connected actors.
         send: Sends the service the matches of actors.
         journal: Keeps the results.
@@ -105,7 +88,7 @@ class Tournament(RunPart):
 
     def __init__(
         self,
-        plan: Plan,
+        rules: TournamentRules,
         roster: Roster,
         send: Send,
         journal: Journal,
@@ -115,7 +98,7 @@ class Tournament(RunPart):
         on_done: Callable[[], object],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._plan = plan
+        self._rules = rules
         self._roster = roster
         self._send = send
         self._journal = journal
@@ -126,14 +109,11 @@ class Tournament(RunPart):
         self._number = journal.next_number
         self._keys: dict[int, PolicyKey] = {}
         self._index: int | None = None
-        self._playing: dict[str, _Playing] = {}
-        self._counter = GameCounter()
-        self._left_out: dict[str, str] = {}
-        self._present: frozenset[str] = frozenset()
-        self._changed_at = clock()
-        self._has_begun = False
-        self.results = journal.results(plan.players)
-        self.standings = rate(len(plan.players), self.results)
+        self._matches = Matches()
+        self._left_out: set[str] = set()
+        self._gathering = Gathering(rules.actors, clock)
+        self.results = journal.results(rules.players)
+        self.standings = rate(len(rules.players), self.results)
 
     @property
     def games(self) -> int:
@@ -143,12 +123,12 @@ class Tournament(RunPart):
     @property
     def is_narrow(self) -> bool:
         """True if the intervals are narrow enough."""
-        return narrow_enough(self.standings, self.results.values(), self._plan.interval)
+        return narrow_enough(self.standings, self.results.values(), self._rules.interval)
 
     @property
     def is_done(self) -> bool:
         """True if the intervals are narrow enough, or all games are played."""
-        return self.is_narrow or self.games >= self._plan.games
+        return self.is_narrow or self.games >= self._rules.games
 
     def trainer_added(self, trainer: Trainer) -> None:
         """Converts the models of the players, and keeps them where actors fetch them.
@@ -157,15 +137,15 @@ class Tournament(RunPart):
             UserError: A model cannot be used for the behavior.
         """
         behavior = trainer.context.behavior
-        if behavior.name != self._plan.behavior:
+        if behavior.name != self._rules.behavior:
             return
         self._index = behavior.index
         found = {
-            place: load_model(player, behavior, is_deterministic=self._plan.is_deterministic)
-            for place, player in enumerate(self._plan.players)
+            place: load_model(player, behavior, is_deterministic=self._rules.is_deterministic)
+            for place, player in enumerate(self._rules.players)
             if player.kind is Kind.MODEL
         }
-        for place, player in enumerate(self._plan.players):
+        for place, player in enumerate(self._rules.players):
             if player.kind is Kind.RANDOM:
                 found[place] = random_policy(next(iter(found.values())))
         try:
@@ -176,14 +156,11 @@ class Tournament(RunPart):
 
     def received(self, behavior: str, item: Experience) -> None:
         """Counts the finished games of a chunk."""
-        playing = self._playing.get(item.session_id)
-        if playing is None:
-            return
-        if playing.score.add(behavior, item, self._counter):
+        playing = self._matches.received(behavior, item)
+        if playing is not None:
             playing.heard_at = self._clock()
-        if playing.score.is_over:
-            del self._playing[item.session_id]
-            self._finish(playing)
+            if playing.is_over:
+                self._finish(playing)
 
     def after_turn(self, trainers: Trainers) -> None:
         """Gives free actors their next matches, and ends the tournament once it is done."""
@@ -197,32 +174,29 @@ class Tournament(RunPart):
         present = {actor.session_id: actor for actor in self._roster.actors if actor.is_connected}
         self._abandon()
         players = {key: actor for key, actor in present.items() if self._may_take_part(actor, index)}
-        if frozenset(players) != self._present:
-            self._present, self._changed_at = frozenset(players), self._clock()
-        if not self._has_begun:
-            self._has_begun = len(players) >= self._plan.actors and self._clock() - self._changed_at >= SETTLE_SECONDS
-        if self._has_begun:
+        if self._gathering.note(players):
             for actor in sorted(players.values(), key=lambda each: each.actor_index):
-                if actor.session_id not in self._playing:
+                if actor.session_id not in self._matches.playing:
                     self._start(actor, index)
 
-    def _finish(self, playing: _Playing) -> None:
-        first, second = (self._plan.players[place] for place in playing.pair)
-        found, played = playing.score.results, playing.score.played
+    def _finish(self, playing: Playing) -> None:
+        match, found = playing.match, playing.results
+        first, second = (self._rules.players[place] for place in playing.place)
+        games = playing.counted(self._rules.behavior)
         result = MatchResult(
-            playing.score.match.number,
+            match.number,
             first.identity,
             second.identity,
             int(found.wins),
             int(found.draws),
             int(found.losses),
-            sum(each.length for each in played) / len(played),
+            sum(each.length for each in games) / len(games),
             playing.actor,
         )
         self._journal.add(result)
-        self._records.add(self._plan.behavior, playing.score.match, playing.score.record, (first.name, second.name))
-        self.results = self._journal.results(self._plan.players)
-        self.standings = rate(len(self._plan.players), self.results)
+        self._records.add(self._rules.behavior, match, playing.record, (first.name, second.name))
+        self.results = self._journal.results(self._rules.players)
+        self.standings = rate(len(self._rules.players), self.results)
         log.info(
             "match",
             first=first.name,
@@ -237,24 +211,24 @@ class Tournament(RunPart):
 
     def _abandon(self) -> None:
         """Abandons the matches of actors that have left, or play no game to its end."""
-        live = self._roster.session_ids
-        now = self._clock()
-        for session_id, playing in list(self._playing.items()):
-            reason = ""
-            if session_id not in live:
-                reason = "its actor has left"
-            elif now - playing.heard_at >= self._plan.max_silent_seconds:
-                reason = f"no game has ended for {self._plan.max_silent_seconds:g} s (rollcast.evaluation.max_silent_seconds)"
+        most = self._rules.max_silent_seconds
+        silent = {
+            each.match.session_id
+            for each in self._matches.playing.values()
+            if self._clock() - each.heard_at >= most and each.match.session_id in self._roster.session_ids
+        }
+        for playing in self._matches.lost(self._roster.session_ids - silent):
+            session_id, reason = playing.match.session_id, "its actor has left"
+            if session_id in silent:
+                reason = f"no game has ended for {most:g} s (rollcast.evaluation.max_silent_seconds)"
                 self._leave_out(session_id, playing.actor, reason)
-            if reason:
-                del self._playing[session_id]
-                log.warning(
-                    "match_abandoned",
-                    match=playing.score.match.number,
-                    actor=playing.actor,
-                    reason=reason,
-                    episodes=len(playing.score.played),
-                )
+            log.warning(
+                "match_abandoned",
+                match=playing.match.number,
+                actor=playing.actor,
+                reason=reason,
+                episodes=playing.finished,
+            )
 
     def _may_take_part(self, actor: Actor, index: int) -> bool:
         """Returns whether an actor plays the behavior with two teams and nothing else; says once why it does not."""
@@ -268,21 +242,21 @@ class Tournament(RunPart):
         if others:
             self._leave_out(actor.session_id, actor.name, f"it has {len(others)} other behaviors")
         elif teams > TEAMS:
-            self._leave_out(actor.session_id, actor.name, f"it has {teams} teams of {self._plan.behavior}, not two")
+            self._leave_out(actor.session_id, actor.name, f"it has {teams} teams of {self._rules.behavior}, not two")
         return False  # the second team may follow
 
     def _leave_out(self, session_id: str, name: str, reason: str) -> None:
-        self._left_out[session_id] = reason
+        self._left_out.add(session_id)
         log.warning("actor_left_out", actor=name, reason=reason)
 
     def _start(self, actor: Actor, index: int) -> None:
-        plan = self._plan
+        rules = self._rules
         planned: dict[Pair, int] = {}
-        for each in self._playing.values():
-            planned[each.pair] = planned.get(each.pair, 0) + each.score.match.episodes
-        left = plan.games - self.games - sum(planned.values())
+        for each in self._matches.playing.values():
+            planned[each.place] = planned.get(each.place, 0) + each.episodes
+        left = rules.games - self.games - sum(planned.values())
         at_a_time = max(1, actor.agents.get(index, 1) // TEAMS)
-        games = min(plan.match_games or max(at_a_time, LEAST_GAMES), left)
+        games = min(rules.match_games or max(at_a_time, LEAST_GAMES), left)
         if games < 1:
             return
         pair = next_pair(
@@ -290,26 +264,26 @@ class Tournament(RunPart):
             self.results,
             planned,
             games=games,
-            interval=plan.interval,
-            may_play=lambda pair: _can_play(actor, [plan.players[place] for place in pair]),
+            interval=rules.interval,
+            may_play=lambda pair: _can_play(actor, [rules.players[place] for place in pair]),
         )
         if pair is None:
             self._leave_out(actor.session_id, actor.name, "it can play no two of the players")
             return
         seats = tuple(
-            Seat(plan.behavior, team, AssignmentRole.OPPONENT, self._keys.get(place))
+            Seat(rules.behavior, team, AssignmentRole.OPPONENT, self._keys.get(place))
             for team, place in zip(actor.teams[index], pair, strict=True)
         )
-        match = Match(self._number, actor.session_id, seats, episodes=games, random_steps=plan.random_moves)
+        match = Match(self._number, actor.session_id, seats, episodes=games, random_steps=rules.random_moves)
         self._number += 1
-        self._playing[actor.session_id] = _Playing(MatchScore(match), pair, actor.name, self._clock())
-        self._send(StartMatch(match))
+        playing = Playing(match, pair, actor=actor.name, heard_at=self._clock())
+        self._send(StartMatch(self._matches.add(playing)))
 
 
-def missing_scripts(plan: Plan, results: Mapping[Pair, Results]) -> Sequence[str]:
+def missing_scripts(rules: TournamentRules, results: Mapping[Pair, Results]) -> Sequence[str]:
     """Returns the scripts among the players of which no game was played: no actor with them took part."""
     played = {place for pair, found in results.items() if found.games for place in pair}
-    return [player.script for place, player in enumerate(plan.players) if player.script and place not in played]
+    return [player.script for place, player in enumerate(rules.players) if player.script and place not in played]
 
 
 def _can_play(actor: Actor, players: Sequence[Player]) -> bool:
@@ -318,3 +292,81 @@ def _can_play(actor: Actor, players: Sequence[Player]) -> bool:
         return False
     scripts = [player.script for player in players if player.script]
     return len(scripts) < TEAMS and all(script == actor.opponent for script in scripts)
+
+
+def next_pair(
+    standings: Standings,
+    results: Mapping[Pair, Results],
+    planned: Mapping[Pair, int],
+    *,
+    games: int,
+    interval: float,
+    may_play: Callable[[Pair], bool],
+) -> Pair | None:
+    """Returns the places of the players of the next match; the first takes the first seat. None if no pair may play.
+
+    It is the pair whose games lower the sum of the variances of the ratings most (A-optimality), of those ratings that are
+    not narrow enough yet. Games that are being played count as played. Seats alternate: the first seat is for the player
+    that has had it less often, in games of the pair and then in all games.
+
+    Args:
+        standings: The present ratings of N players.
+        results: Results of finished matches.
+        planned: Numbers of games of the matches that are being played.
+        games: Games of the next match.
+        interval: Halves of intervals, in points, that are narrow enough.
+        may_play: Returns whether a pair may play, in whichever order of seats.
+    """
+    players = len(standings.ratings)
+    pairs = [(one, two) for one in range(players) for two in range(one + 1, players) if may_play((one, two))]
+    if not pairs:
+        return None
+    played = {pair: found.games for pair, found in results.items()}
+    for pair, number in planned.items():
+        played[pair] = played.get(pair, 0.0) + number
+    covariance = standings.covariance.copy()
+    for pair, number in planned.items():
+        towards, factor = _gain(covariance, standings, pair, number)
+        covariance -= factor * np.outer(towards, towards)
+    wide = INTERVAL * np.sqrt(np.maximum(np.diag(covariance), 0.0)) > interval
+    counted = wide if wide.any() else np.ones(players, np.bool_)
+
+    def gain(pair: Pair) -> float:
+        towards, factor = _gain(covariance, standings, pair, games)
+        return round(
+            factor * float((towards[counted] ** 2).sum()), 6
+        )  # rounding errors decide between equal pairs otherwise
+
+    def games_of(pair: Pair) -> float:
+        return played.get(pair, 0.0) + played.get(pair[::-1], 0.0)
+
+    one, two = min(pairs, key=lambda pair: (-gain(pair), games_of(pair), pair))
+
+    def lead(player: int) -> float:
+        return sum(number * ((first == player) - (second == player)) for (first, second), number in played.items())
+
+    def first_seats(pair: Pair) -> tuple[float, float]:
+        return played.get(pair, 0.0), lead(pair[0]) - lead(pair[1])
+
+    return min((one, two), (two, one), key=first_seats)
+
+
+def narrow_enough(standings: Standings, results: Collection[Results], interval: float) -> bool:
+    """Returns whether all intervals are narrow enough, and there were games at all."""
+    return bool(results) and standings.widest <= interval
+
+
+def _gain(
+    covariance: NDArray[np.float64], standings: Standings, pair: Pair, games: int
+) -> tuple[NDArray[np.float64], float]:
+    """Returns what games of a pair take from the covariance of the ratings: ``factor * outer(towards, towards)``.
+
+    It is the change of an inverse by a matrix of rank one (Sherman-Morrison).
+
+    Returns:
+        ``towards``, ``[N]``, and ``factor``.
+    """
+    first, second = pair
+    towards = covariance[:, first] - covariance[:, second]
+    weight = games * standings.information(pair)
+    return towards, weight / (1.0 + weight * float(towards[first] - towards[second]))

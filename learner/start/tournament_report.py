@@ -11,8 +11,7 @@ from rollcast.text import printable
 from learner.shared.observe.text import aligned
 from learner.start.interval_chart import Value, draw_intervals
 from learner.training.matches.players import Player
-from learner.training.matches.standings import Pair, Standings, records
-from learner.training.matches.strength import Results
+from learner.training.matches.rating import Pair, Results, SeatResults, Standings, by_seat
 
 _MAX_NAME: Final = 40
 SEATS_LEGEND: Final = (
@@ -41,12 +40,16 @@ class Standing:
         """Number of all games."""
         return int(sum(each.games for each in self.results.values()))
 
+    def by_seat(self) -> list[SeatResults]:
+        """Returns the results of each player."""
+        return by_seat([each.name for each in self.players], self.results)
+
 
 def table(standing: Standing) -> str:
     """Returns the ratings as a table, the strongest player first; without games there are none."""
     if not standing.games:
         return "no game was played"
-    found, ratings = records(len(standing.players), standing.results), standing.standings
+    found, ratings = standing.by_seat(), standing.standings
     rows: list[tuple[str, ...]] = [_HEADINGS]
     for number, place in enumerate(ratings.order(), 1):
         each = found[place]
@@ -91,7 +94,7 @@ def document(standing: Standing, told: Mapping[str, Any]) -> dict[str, Any]:
         standing: The players, results and ratings.
         told: Further entries, which come first.
     """
-    found, ratings, players = records(len(standing.players), standing.results), standing.standings, standing.players
+    found, ratings, players = standing.by_seat(), standing.standings, standing.players
     return {
         **told,
         "games": standing.games,

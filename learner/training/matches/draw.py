@@ -12,7 +12,7 @@ from learner.shared.settings.trainer import SelfPlaySettings
 from learner.training.matches.fixed import FixedOpponent
 from learner.training.matches.league import League
 from learner.training.matches.pool import Snapshot
-from learner.training.matches.strength import Results
+from learner.training.matches.rating import Results
 
 
 class Random:

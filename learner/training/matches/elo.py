@@ -3,7 +3,7 @@
 Arpad E. Elo, The Rating of Chessplayers, Past and Present (1978), with K = 1 and one change per trajectory of a learning
 agent, as in ML-Agents' ``GhostController.compute_elo_rating_changes``. An agent's trajectory counts if its episode and
 that of its group ended and were not interrupted. A game of several agents therefore counts several times;
-`learner.training.matches.strength` counts each game once.
+`learner.training.matches.rating` counts each game once.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Any, Final
 from learner.shared.policies import PolicyKey
 from learner.shared.saved_values import number, shown, text
 from learner.training.matches.elo import EloArray
-from learner.training.matches.strength import Results
+from learner.training.matches.rating import Results
 
 MAX_SCRIPTS: Final = 64
 """Most scripts of a behavior that are rated on their own: actors choose the names."""
@@ -23,7 +23,7 @@ class FixedOpponent:
     """An opponent that never learns.
 
     Attributes:
-        row: Its row in `learner.training.matches.strength.Strengths`, which no behavior has as name.
+        row: Its row in `learner.training.matches.rating.Strengths`, which no behavior has as name.
         name: Its name in statistics and metrics.
         elo: Its rating as in ML-Agents, the only entry.
         key: Its policy; None for a script.

@@ -13,7 +13,7 @@ from learner.link.matches import Game, Match, games_of
 from learner.link.to_trainers import Actor, Experience
 from learner.shared.leave_one_out import Source
 from learner.training.matches.elo import DRAW, LOSS, WIN
-from learner.training.matches.strength import Results
+from learner.training.matches.rating import Results
 
 BehaviorId = tuple[str, int]
 """Name and team."""

@@ -20,8 +20,7 @@ from learner.shared.exits import ExitCode, UserError
 from learner.shared.files import open_regular, sync_folder
 from learner.shared.saved_values import count, number, reason, shown, text
 from learner.training.matches.players import Player
-from learner.training.matches.standings import Pair
-from learner.training.matches.strength import Results
+from learner.training.matches.rating import Pair, Results
 
 GAMES_FILE: Final = "games.jsonl"
 FORMAT: Final = 1

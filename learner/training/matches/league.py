@@ -11,7 +11,7 @@ from learner.shared.settings.trainer import SelfPlaySettings
 from learner.training.matches.elo import EloArray
 from learner.training.matches.fixed import FixedOpponents
 from learner.training.matches.pool import Pool, Snapshot
-from learner.training.matches.strength import Results
+from learner.training.matches.rating import Results
 from learner.training.matches.turn import Interval
 
 

@@ -11,8 +11,8 @@ from learner.training.matches.draw import Random, draw
 from learner.training.matches.fixed import FixedOpponent
 from learner.training.matches.league import League
 from learner.training.matches.pool import Snapshot
+from learner.training.matches.rating import Strengths
 from learner.training.matches.self_play_games import Drawn, Table
-from learner.training.matches.strength import Strengths
 
 BehaviorId = tuple[str, int]
 """Name and team."""

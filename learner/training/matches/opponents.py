@@ -21,9 +21,9 @@ from learner.training.matches.game_records import GameRecords
 from learner.training.matches.games import Playing, plays_games, plays_policies
 from learner.training.matches.players import RANDOM, Kind, Player, distinct_names, opponent
 from learner.training.matches.policies import load_model, random_policy
+from learner.training.matches.rating import Strengths
 from learner.training.matches.result import EvaluationResult
 from learner.training.matches.round import Round
-from learner.training.matches.strength import Strengths
 from learner.training.trainers.base import Trainer
 from learner.training.trainers.parts import RunPart, Trainers
 
@@ -39,7 +39,7 @@ class EvaluationOpponents(RunPart):
     """Keeps the opponents of a run's evaluations; used in the trainers' thread.
 
     The policies of all evaluations are successive players of one row, and each opponent is a row of one; see
-    `learner.training.matches.strength.Strengths`. The first opponent that the run named is the origin of all ratings.
+    `learner.training.matches.rating.Strengths`. The first opponent that the run named is the origin of all ratings.
 
     Args:
         settings: Names the opponents.

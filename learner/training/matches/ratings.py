@@ -14,8 +14,8 @@ from learner.training.matches.elo import DRAW, LOSS, WIN, Opponent, rate
 from learner.training.matches.games import RESULTS, GameCounter
 from learner.training.matches.league import League
 from learner.training.matches.pool import CURRENT
+from learner.training.matches.rating import Results, Strengths
 from learner.training.matches.self_play_games import Drawn, Table
-from learner.training.matches.strength import Results, Strengths
 from learner.training.trainers.base import Trainer
 
 ELO: Final = "Self-play/ELO"

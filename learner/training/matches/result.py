@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from learner.link.matches import Game
-from learner.training.matches.strength import Results
+from learner.training.matches.rating import SeatResults
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,27 +29,6 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class OpponentResult:
-    """Games of an evaluation against one opponent, as seen by the policy under evaluation.
-
-    Attributes:
-        name: Name of the opponent.
-        first: Games in the seat of the team with the smaller number.
-        second: Games in the other seat.
-    """
-
-    name: str
-    first: Results
-    second: Results
-
-    @property
-    def score(self) -> float:
-        """Share of the points that the policy won: 1 for a win, 1/2 for a draw; 0 without games."""
-        games = self.first.games + self.second.games
-        return (self.first.score + self.second.score) / games if games else 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class EvaluationResult:
     """Result of one behavior's evaluation.
 
@@ -62,7 +41,7 @@ class EvaluationResult:
         returns: Returns of the episodes, including those of their groups.
         lengths: Lengths of the episodes in steps.
         is_complete: Whether all requested episodes were played.
-        opponents: Games against each opponent; empty for an evaluation without opponents.
+        opponents: Games against each opponent, as seen by the policy under evaluation; empty for an evaluation without opponents.
         rating: Points above the first opponent that the run named, by all evaluations of the run; None without opponents.
         rating_error: Half of the 95 % interval of the rating, in points.
         principals: Principals whose actors played; empty if actors are not identified.
@@ -76,7 +55,7 @@ class EvaluationResult:
     returns: Spread
     lengths: Spread
     is_complete: bool = True
-    opponents: tuple[OpponentResult, ...] = ()
+    opponents: tuple[SeatResults, ...] = ()
     rating: float | None = None
     rating_error: float | None = None
     principals: tuple[str, ...] = ()

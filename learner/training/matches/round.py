@@ -23,8 +23,7 @@ from learner.link.to_trainers import Actor, Experience
 from learner.shared.leave_one_out import Source, SourcedValues
 from learner.shared.policies import PolicyKey
 from learner.training.matches.games import TEAMS, BehaviorId, Matches, Playing
-from learner.training.matches.result import OpponentResult
-from learner.training.matches.strength import Results
+from learner.training.matches.rating import Results, SeatResults
 
 RANDOM_MOVES: Final = 1
 """Moves of each player at the start of a game that are random, since two players without chance would repeat their games."""
@@ -245,7 +244,7 @@ class Round:
                 values.append(game.total, each.source)
         return values.least_mean({*others, *(each.source for each in counting)})
 
-    def results(self, names: Sequence[str]) -> tuple[OpponentResult, ...]:
+    def results(self, names: Sequence[str]) -> tuple[SeatResults, ...]:
         """Returns the results of finished matches.
 
         Args:
@@ -256,7 +255,7 @@ class Round:
             if each.is_over:
                 opponent, seat = each.place
                 seats[opponent][seat] = each.results
-        return tuple(OpponentResult(name, *found) for name, found in zip(names, seats, strict=True))
+        return tuple(SeatResults(name, *found) for name, found in zip(names, seats, strict=True))
 
 
 def players(actors: Iterable[Actor], behaviors: Mapping[int, str]) -> list[Candidate]:

@@ -9,7 +9,7 @@ from typing import Final
 
 from learner.link.matches import Match
 from learner.shared.policies import PolicyKey
-from learner.training.matches.strength import Player
+from learner.training.matches.rating import RatedPlayer
 
 KEPT_MATCHES: Final = 64
 """Matches remembered of each session: games of older ones are not rated. Between two draws of opponents an actor may
@@ -24,7 +24,7 @@ class Drawn:
         behavior: Name of its behavior.
         team: Its team.
         number: Number of the snapshot that plays; None for the newest policy, and for an opponent that never learns.
-        player: The player in `learner.training.matches.strength.Strengths`.
+        player: The player in `learner.training.matches.rating.Strengths`.
         step: Trained steps of its behavior when the policy was saved; when the match began, for the newest policy.
         key: The policy; None for the newest, and for a script.
         fixed: Row of an opponent that never learns (`learner.training.matches.fixed`); empty for others.
@@ -33,7 +33,7 @@ class Drawn:
     behavior: str
     team: int
     number: int | None
-    player: Player
+    player: RatedPlayer
     step: int
     key: PolicyKey | None = None
     fixed: str = ""

@@ -24,9 +24,9 @@ from learner.training.export.frozen import UnusableModel, load_frozen
 from learner.training.matches.draw import Random
 from learner.training.matches.league import League
 from learner.training.matches.matchmaker import BehaviorId, Matchmaker
+from learner.training.matches.rating import Strengths
 from learner.training.matches.ratings import Ratings, numbers_of
 from learner.training.matches.self_play_games import Tables
-from learner.training.matches.strength import Strengths
 from learner.training.matches.turn import TeamQueue
 from learner.training.trainers.base import Trainer
 from learner.training.trainers.parts import RunPart, Trainers

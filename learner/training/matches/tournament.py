@@ -19,15 +19,13 @@ from learner.shared.exits import ExitCode, UserError
 from learner.shared.files import WriteFailed
 from learner.shared.policies import PolicyKey
 from learner.shared.runfolder.snapshots import SnapshotFiles
-from learner.training.matches.davidson import INTERVAL
 from learner.training.matches.game_records import GameRecords
 from learner.training.matches.games import TEAMS, Matches, Playing, plays_games, plays_policies
 from learner.training.matches.journal import Journal, MatchResult
 from learner.training.matches.players import Kind, Player
 from learner.training.matches.policies import load_model, random_policy
+from learner.training.matches.rating import INTERVAL, Pair, Results, Standings, rate
 from learner.training.matches.round import Gathering
-from learner.training.matches.standings import Pair, Standings, rate
-from learner.training.matches.strength import Results
 from learner.training.trainers.base import Trainer
 from learner.training.trainers.parts import RunPart, Trainers
 from learner.training.trainers.roster import Roster

@@ -8,8 +8,7 @@ import xml.etree.ElementTree as ET
 from learner.start.interval_chart import Value, draw_intervals
 from learner.start.tournament_report import Standing, document, plot, table
 from learner.training.matches.players import Kind, Player
-from learner.training.matches.standings import rate
-from learner.training.matches.strength import Results
+from learner.training.matches.rating import Results, rate
 
 SVG = "{http://www.w3.org/2000/svg}"
 PLAYERS = (

@@ -11,7 +11,7 @@ from learner.shared.settings.trainer import SelfPlaySettings
 from learner.training.matches.draw import Random, draw, pfsp_weights
 from learner.training.matches.fixed import FixedOpponent
 from learner.training.matches.league import League
-from learner.training.matches.strength import Results
+from learner.training.matches.rating import Results
 
 from .policies import key
 

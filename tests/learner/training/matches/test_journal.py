@@ -9,7 +9,7 @@ import pytest
 from learner.shared.exits import ExitCode, UserError
 from learner.training.matches.journal import Journal, MatchResult, Terms
 from learner.training.matches.players import Kind, Player
-from learner.training.matches.strength import Results
+from learner.training.matches.rating import Results
 
 TERMS = Terms("Board", 1, deterministic=False)
 PLAYERS = tuple(Player(name, name * 4, Kind.MODEL) for name in "abc")

@@ -14,9 +14,9 @@ from rollcast.enums import AssignmentRole
 from learner.link.matches import Match, match_numbers
 from learner.shared.leave_one_out import Source
 from learner.shared.policies import PolicyKey
+from learner.training.matches.rating import Results
 from learner.training.matches.result import EvaluationResult, Spread
 from learner.training.matches.round import Candidate, Round
-from learner.training.matches.strength import Results
 from tests.learner.training.matches.games import episode, evaluated, reported
 
 BALL = ("Ball", 0)

@@ -1,14 +1,16 @@
-"""Tests a tournament between the turns of the trainers: matches of actors, what counts, and what is kept."""
+"""Tests a tournament between the turns of the trainers: matches of actors, what counts, what is kept, and the next pair."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from rollcast.chunks import GameRecord, GameResult
 from rollcast.enums import AssignmentRole, GroupEnd
 from structlog.testing import capture_logs
@@ -28,9 +30,15 @@ from learner.training.export.unity import render_unity
 from learner.training.matches.game_records import GameRecords
 from learner.training.matches.journal import Journal, Terms
 from learner.training.matches.players import Player, distinct, opponent
+from learner.training.matches.rating import ELO_PER_UNIT, Pair, Results, Standings, by_seat, probabilities, rate
 from learner.training.matches.round import SETTLE_SECONDS
-from learner.training.matches.strength import Results
-from learner.training.matches.tournament import Tournament, TournamentRules, missing_scripts
+from learner.training.matches.tournament import (
+    Tournament,
+    TournamentRules,
+    missing_scripts,
+    narrow_enough,
+    next_pair,
+)
 from learner.training.networks.policy import PolicyNetwork
 from learner.training.trainers.ppo.trainer import PPOTrainer
 from learner.training.trainers.roster import Roster
@@ -43,6 +51,7 @@ from tests.learner.training.trainers.in_process import Bench
 WON, LOST = GameResult.WON, GameResult.LOST
 SCRIPT = "my_game.scripts:chase"
 TERMS = Terms(NAME, 1, deterministic=False)
+PLAYERS, MATCH, INTERVAL = 8, 20, 80.0
 
 
 def models(folder: Path, count: int = 3) -> list[Player]:
@@ -327,3 +336,121 @@ def test_a_model_for_another_behavior_ends_the_start(make: Make, tmp_path: Path)
     stage.join("one")
     with pytest.raises(UserError, match=r"player model-1: .*model-1\.onnx"):
         stage.begin()
+
+
+@dataclass
+class Simulation:
+    """A tournament of players with known strengths.
+
+    Attributes:
+        truth: Their strengths in points, with the mean 0.
+        results: Results of the first seat.
+        standings: The ratings at the end.
+    """
+
+    truth: NDArray[np.float64]
+    results: dict[Pair, Results]
+    standings: Standings
+
+    @property
+    def games(self) -> int:
+        """Number of games."""
+        return int(sum(each.games for each in self.results.values()))
+
+
+def simulate(seed: int, *, advantage: float = 0.0, log_draw: float = -1.0, interval: float = INTERVAL) -> Simulation:
+    """Plays a tournament as the command does, until the intervals are narrow enough.
+
+    Args:
+        seed: Seed of strengths and games.
+        advantage: What the first seat adds to a strength, in points.
+        log_draw: Logarithm of the draw parameter.
+        interval: Halves of the intervals at which it ends.
+    """
+    random = np.random.default_rng(seed)
+    truth = random.normal(0.0, 200.0, PLAYERS)
+    truth -= truth.mean()
+    results: dict[Pair, Results] = {}
+    standings = rate(PLAYERS, results)
+    while not narrow_enough(standings, results.values(), interval):
+        pair = next_pair(standings, results, {}, games=MATCH, interval=interval, may_play=lambda _: True)
+        assert pair is not None
+        difference = np.asarray([truth[pair[0]] - truth[pair[1]] + advantage]) / ELO_PER_UNIT
+        win, draw = (float(share[0]) for share in probabilities(difference, log_draw))
+        wins, draws, losses = random.multinomial(MATCH, [win, draw, 1.0 - win - draw])
+        found = results.setdefault(pair, Results())
+        found.wins, found.draws, found.losses = found.wins + wins, found.draws + draws, found.losses + losses
+        standings = rate(PLAYERS, results)
+    return Simulation(truth, results, standings)
+
+
+def covered(simulations: list[Simulation]) -> float:
+    """Returns the share of all intervals that hold the true strength."""
+    return float(
+        np.mean([np.abs(each.standings.ratings - each.truth) <= each.standings.errors for each in simulations])
+    )
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("advantage", "log_draw"), [(0.0, -1.0), (100.0, 0.5)])
+def test_the_intervals_hold_the_truth(advantage: float, log_draw: float) -> None:
+    """On 200 simulated tournaments, which end as soon as the intervals are narrow, 92 to 98 % of them hold the truth."""
+    found = [simulate(seed, advantage=advantage, log_draw=log_draw) for seed in range(200)]
+    assert 0.92 <= covered(found) <= 0.98
+    held = [abs(each.standings.advantage - advantage) <= each.standings.advantage_error for each in found]
+    assert np.mean(held) >= 0.9
+
+
+def test_seats_alternate_and_no_pair_is_favored() -> None:
+    """Each pair plays as many games in one seating as in the other, give or take one match, and all players as many."""
+    found = simulate(3)
+    for (first, second), each in found.results.items():
+        other = found.results.get((second, first), Results())
+        assert abs(each.games - other.games) <= MATCH
+    games = [each.games for each in by_seat(["" for _ in range(PLAYERS)], found.results)]
+    assert min(games) >= 2 * MATCH
+    assert found.standings.widest <= INTERVAL
+
+
+def test_a_match_goes_where_it_narrows_most() -> None:
+    """A player without games plays next, and among players with games the widest interval decides."""
+    results: dict[Pair, Results] = {(0, 1): Results(20, 10, 10), (1, 0): Results(10, 10, 20)}
+    standings = rate(3, results)
+
+    def choose(planned: dict[Pair, int], interval: float = 1.0) -> Pair | None:
+        return next_pair(standings, results, planned, games=10, interval=interval, may_play=lambda _: True)
+
+    first = choose({})
+    assert first is not None
+    assert 2 in first
+    other = choose({first: 10})
+    assert other is not None
+    assert 2 in other
+    assert set(other) != set(first)
+    assert choose({first: 10, other: 10}) == first[::-1], "seats alternate"
+
+
+def test_a_pair_that_nobody_can_play_is_left_out() -> None:
+    """Only pairs that the actor can play are chosen; without any there is none."""
+    standings = rate(3, {})
+    pair = next_pair(standings, {}, {}, games=1, interval=1.0, may_play=lambda pair: pair == (1, 2))
+    assert pair == (1, 2)
+    assert next_pair(standings, {}, {}, games=1, interval=1.0, may_play=lambda _: False) is None
+
+
+def test_the_first_pair_does_not_depend_on_rounding() -> None:
+    """At first all pairs are equal, and they are taken in their order."""
+    planned: dict[Pair, int] = {}
+    order = []
+    for _ in range(4):
+        pair = next_pair(rate(4, {}), {}, planned, games=10, interval=1.0, may_play=lambda _: True)
+        assert pair is not None
+        planned[pair] = planned.get(pair, 0) + 10
+        order.append(pair)
+    assert order == [(0, 1), (2, 3), (0, 2), (1, 3)]
+
+
+def test_without_games_no_interval_is_narrow() -> None:
+    """A tournament has games, however wide its intervals may be."""
+    assert not narrow_enough(rate(3, {}), (), 1e9)

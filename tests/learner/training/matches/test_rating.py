@@ -1,4 +1,4 @@
-"""Tests the estimate of strengths with draws."""
+"""Tests ratings and their intervals."""
 
 from __future__ import annotations
 
@@ -8,9 +8,17 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from learner.training.matches.davidson import ELO_PER_UNIT, INTERVAL
 from learner.training.matches.elo import DRAW, LOSS, WIN
-from learner.training.matches.strength import STEP_ELO, Player, Strengths
+from learner.training.matches.rating import (
+    ELO_PER_UNIT,
+    INTERVAL,
+    STEP_ELO,
+    RatedPlayer,
+    Results,
+    Strengths,
+    by_seat,
+    rate,
+)
 
 
 def row(players: int, name: str = "A") -> Strengths:
@@ -22,7 +30,7 @@ def row(players: int, name: str = "A") -> Strengths:
     return strengths
 
 
-def play(strengths: Strengths, first: Player, second: Player, results: tuple[int, int, int]) -> None:
+def play(strengths: Strengths, first: RatedPlayer, second: RatedPlayer, results: tuple[int, int, int]) -> None:
     """Adds games: wins, draws and losses of the first player."""
     for result, games in zip((WIN, DRAW, LOSS), results, strict=True):
         for _ in range(games):
@@ -160,3 +168,31 @@ def test_a_damaged_state_is_refused(change: dict[str, object]) -> None:
     state = {**row(3).state_dict(), **change}
     with pytest.raises((TypeError, ValueError)):
         Strengths().load_state_dict(state)
+
+
+def test_the_advantage_of_a_seat_is_no_strength() -> None:
+    """If only the first seat wins, the players are equal and the seat is worth points; draws count as half a win."""
+    standings = rate(2, {(0, 1): Results(30, 0, 10), (1, 0): Results(30, 0, 10)})
+    np.testing.assert_allclose(standings.ratings, 0.0, atol=1e-6)
+    assert standings.advantage > 100
+    drawn = rate(2, {(0, 1): Results(0, 20, 0), (1, 0): Results(0, 20, 0)})
+    np.testing.assert_allclose(drawn.ratings, 0.0, atol=1e-6)
+
+
+def test_a_player_without_a_loss_has_a_finite_rating() -> None:
+    """The prior keeps it finite, and its interval wide; without games all are equal."""
+    standings = rate(2, {(0, 1): Results(50, 0, 0), (1, 0): Results(0, 0, 50)})
+    assert 300 < standings.ratings[0] < 1500
+    assert standings.errors[0] > 100
+    assert standings.order() == [0, 1]
+    empty = rate(3, {})
+    assert empty.ratings.tolist() == [0.0, 0.0, 0.0]
+
+
+def test_results_by_seat() -> None:
+    """A loss of the first seat is a win of the second."""
+    found = by_seat(("one", "two"), {(0, 1): Results(3, 2, 1), (1, 0): Results(5, 0, 0)})
+    assert (found[0].first, found[0].second) == (Results(3, 2, 1), Results(0, 0, 5))
+    assert (found[1].first, found[1].second) == (Results(5, 0, 0), Results(1, 2, 3))
+    assert found[0].games == 11
+    assert found[0].score == pytest.approx(4 / 11)

@@ -9,10 +9,9 @@ that of its group ended and were not interrupted. A game of several agents there
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
-
-from learner.shared.saved_values import numbers
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
 
 WIN, DRAW, LOSS = 1.0, 0.5, 0.0
 """Results of a game."""
@@ -28,71 +27,31 @@ def expected(own: float, opponent: float) -> float:
     return 1.0 / (1.0 + math.pow(10.0, exponent))
 
 
-class EloArray:
-    """The ratings of one behavior: one per slot of its pool, and the current policy's at the end.
-
-    Args:
-        window: Number of slots.
-        initial: First rating of every entry.
+@dataclass(slots=True)
+class Elo:
+    """A rating that games change.
 
     Attributes:
-        values: Ratings, ``[window + 1]``; the last is that of the current policy.
+        value: The rating.
     """
 
-    def __init__(self, window: int, initial: float) -> None:
-        self.values = [initial] * (window + 1)
-
-    @property
-    def current(self) -> float:
-        """Rating of the current policy."""
-        return self.values[-1]
-
-    def save(self, slot: int) -> None:
-        """Gives a slot, whose snapshot has just been saved, the rating of the current policy."""
-        self.values[slot] = self.current
-
-    def state_dict(self) -> dict[str, Any]:
-        """Returns the ratings."""
-        return {"values": list(self.values)}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from `state_dict`. With another window, the slots restart from the current rating.
-
-        Raises:
-            KeyError, ValueError: The state is not one that was saved here.
-        """
-        values = numbers(state, "values")
-        if not values:
-            raise ValueError("there are no ratings")
-        self.values = values if len(values) == len(self.values) else [values[-1]] * len(self.values)
+    value: float
 
 
-class Opponent(NamedTuple):
-    """An opponent of a rated trajectory.
-
-    Attributes:
-        ratings: Ratings of its behavior.
-        slot: Its entry; `learner.training.matches.pool.CURRENT` for the newest policy.
-    """
-
-    ratings: EloArray
-    slot: int
-
-
-def rate(own: EloArray, result: float, opponents: Sequence[Opponent]) -> float:
+def rate(own: Elo, result: float, opponents: Sequence[Elo]) -> float:
     """Changes the ratings after a trajectory, and returns the change of the current policy's rating.
 
     With one opponent this is ML-Agents' rule. Against its own newest policy both changes cancel. Several opponents count
     as one with their mean rating, and share its change.
 
     Args:
-        own: Ratings of the learning agent's behavior.
+        own: Rating of the learning agent's current policy.
         result: `WIN`, `DRAW` or `LOSS`.
-        opponents: The opponents, at least one.
+        opponents: Ratings of the opponents, at least one.
     """
-    mean = sum(each.ratings.values[each.slot] for each in opponents) / len(opponents)
-    change = result - expected(own.current, mean)
+    mean = sum(each.value for each in opponents) / len(opponents)
+    change = result - expected(own.value, mean)
     for each in opponents:
-        each.ratings.values[each.slot] -= change / len(opponents)
-    own.values[-1] += change
+        each.value -= change / len(opponents)
+    own.value += change
     return change

@@ -23,7 +23,7 @@ from learner.training.lockstep.barrier import Lockstep
 from learner.training.matches.during_training import EvaluationManager
 from learner.training.matches.game_records import GameRecords
 from learner.training.matches.opponents import EvaluationOpponents
-from learner.training.matches.self_play_manager import SelfPlayManager
+from learner.training.matches.self_play import SelfPlayManager
 from learner.training.optimizers.reduce import Reduce
 from learner.training.run.callbacks import Callbacks
 from learner.training.run.checkpointing import STATUS, CheckpointKeeper

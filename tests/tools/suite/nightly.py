@@ -29,7 +29,7 @@ MUTATED = (
     "learner/training/trainers/actor_critic/targets.py",
     "learner/training/trainers/ppo/loss.py",
     "learner/training/trainers/sac/loss.py",
-    "learner/training/matches/ratings.py",
+    "learner/training/matches/self_play_ratings.py",
     "learner/training/curriculum/lessons.py",
 )
 SUITE = (PYTHON, "-m", "tests.tools.suite", "nightly")

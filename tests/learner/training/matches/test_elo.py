@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from learner.training.matches.elo import DRAW, LOSS, WIN, EloArray, Opponent, expected, rate
-from learner.training.matches.pool import CURRENT
+from learner.training.matches.elo import DRAW, LOSS, WIN, Elo, expected, rate
 
 
 def stock(ratings: list[float], games: list[tuple[float, int]]) -> list[float]:
@@ -31,28 +30,27 @@ def test_a_row_of_games_equals_the_formula() -> None:
     """The ratings after random games are those of ML-Agents' formula."""
     random = np.random.default_rng(5)
     games = [(float(random.choice([WIN, DRAW, LOSS])), int(random.integers(-1, 4))) for _ in range(400)]
-    array = EloArray(4, 1200.0)
+    ratings = [Elo(1200.0) for _ in range(5)]
     for result, slot in games:
-        rate(array, result, [Opponent(array, slot)])
-    assert array.values == pytest.approx(stock([1200.0] * 5, games), abs=1e-9)
+        rate(ratings[-1], result, [ratings[slot]])
+    assert [each.value for each in ratings] == pytest.approx(stock([1200.0] * 5, games), abs=1e-9)
 
 
 def test_the_newest_policy_against_itself_changes_nothing() -> None:
-    """A game against the own newest policy changes one entry by zero in total."""
-    array = EloArray(2, 1200.0)
-    assert rate(array, WIN, [Opponent(array, CURRENT)]) == 0.5
-    assert array.values == [1200.0, 1200.0, 1200.0]
+    """A game against the own newest policy changes its rating by zero in total."""
+    own = Elo(1200.0)
+    assert rate(own, WIN, [own]) == 0.5
+    assert own.value == 1200.0
 
 
 @pytest.mark.parametrize("result", [WIN, DRAW, LOSS])
 def test_several_opponents_count_as_their_mean(result: float) -> None:
     """Several opponents have the mean of their ratings, and share the change; no points are made."""
-    own, others = EloArray(1, 1300.0), EloArray(2, 1100.0)
-    others.values[0] = 1500.0
-    change = rate(own, result, [Opponent(others, 0), Opponent(others, 1)])
+    own, others = Elo(1300.0), [Elo(1500.0), Elo(1100.0)]
+    change = rate(own, result, others)
     assert change == pytest.approx(result - expected(1300.0, 1300.0))
-    assert own.current == 1300.0 + change
-    assert others.values == pytest.approx([1500.0 - change / 2, 1100.0 - change / 2, 1100.0])
+    assert own.value == 1300.0 + change
+    assert [each.value for each in others] == pytest.approx([1500.0 - change / 2, 1100.0 - change / 2])
 
 
 @pytest.mark.parametrize("own", [-1e9, 0.0, 1e9])
@@ -60,17 +58,3 @@ def test_any_ratings_have_an_expectation(own: float) -> None:
     """Expected results are finite and sum to one, however far apart the ratings are."""
     assert expected(own, 0.0) + expected(0.0, own) == pytest.approx(1.0)
     assert math.isfinite(expected(own, 0.0))
-
-
-def test_a_state_continues() -> None:
-    """A restored array is the saved one; another window keeps the current rating."""
-    array = EloArray(3, 1200.0)
-    rate(array, WIN, [Opponent(array, 0)])
-    array.save(1)
-    same, wider = EloArray(3, 0.0), EloArray(5, 0.0)
-    same.load_state_dict(array.state_dict())
-    wider.load_state_dict(array.state_dict())
-    assert same.values == array.values
-    assert wider.values == [array.current] * 6
-    with pytest.raises(ValueError, match="values"):
-        same.load_state_dict({"values": [math.nan]})

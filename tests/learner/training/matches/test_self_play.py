@@ -21,9 +21,9 @@ from learner.shared.settings.network import NetworkSettings
 from learner.shared.settings.options import RunOptions
 from learner.training.curriculum.lessons import Lessons, no_lessons
 from learner.training.export.unity import render_unity
-from learner.training.matches.fixed import MAX_SCRIPTS, OTHERS
-from learner.training.matches.ratings import ELO
-from learner.training.matches.self_play_manager import SelfPlayManager
+from learner.training.matches.league import MAX_SCRIPTS, OTHERS
+from learner.training.matches.self_play import SelfPlayManager, TeamQueue
+from learner.training.matches.self_play_ratings import ELO
 from learner.training.networks.policy import PolicyNetwork
 from learner.training.trainers.ppo.trainer import PPOTrainer
 from learner.training.trainers.roster import Roster
@@ -295,6 +295,9 @@ def test_a_restart_continues(tmp_path: Path) -> None:
     second.begin(state)
     assert {roles(match)[1] for match in second.matches} == {LEARN}
     assert second.state()["self_play"].keys() == state["self_play"].keys()
+    # Each draw has a generator of its own, by the seed and its number.
+    drawn = [each["self_play"]["random"]["drawn"] for each in (second.state(), state)]
+    assert drawn[0] == drawn[1] + len(second.matches)
     for part in ("queue", "strengths"):
         assert second.state()["self_play"][part] == state["self_play"][part]
     league, before = (each["self_play"]["leagues"][NAME] for each in (second.state(), state))
@@ -430,3 +433,55 @@ def test_without_self_play_nothing_happens(tmp_path: Path) -> None:
     assert stage.matches == []
     assert stage.files.keys(NAME) == frozenset()
     assert "elo" not in stage.trainer.numbers
+
+
+def of(*teams: int) -> TeamQueue:
+    """Returns a queue with these teams."""
+    queue = TeamQueue()
+    queue.add(teams)
+    return queue
+
+
+def test_each_team_learns_once_before_the_first_again() -> None:
+    """Each team learns once before the first learns again; new teams are appended."""
+    queue = of(2, 0, 1)
+    seen = [queue.on_turn]
+    for _ in range(3):
+        assert queue.change(lambda _: True)
+        seen.append(queue.on_turn)
+    assert seen == [0, 1, 2, 0]
+    queue.add([5, 1])
+    assert queue.teams == (0, 1, 2, 5)
+
+
+def test_teams_that_cannot_learn_are_passed_over() -> None:
+    """A team whose behaviors have finished gets no turn; without any other the team stays."""
+    queue = of(0, 1, 2)
+    assert queue.change(lambda team: team == 2)
+    assert queue.on_turn == 2
+    assert not queue.change(lambda _: False)
+    assert queue.on_turn == 2
+    assert sorted(queue.teams) == [0, 1, 2]
+
+
+def test_one_team_stays() -> None:
+    """A single team keeps its turn; without teams there is none."""
+    assert not of(3).change(lambda _: True)
+    assert not TeamQueue().change(lambda _: True)
+    assert TeamQueue().on_turn is None
+
+
+def test_a_queue_continues() -> None:
+    """A restored queue has the turn and the order of the saved one."""
+    queue, restored = of(0, 1, 2), TeamQueue()
+    queue.change(lambda _: True)
+    restored.load_state_dict(queue.state_dict())
+    restored.add([0, 1, 2])
+    assert restored.teams == queue.teams == (1, 2, 0)
+
+
+@pytest.mark.parametrize("teams", [[0, 0], ["a"], [2**40], [True]])
+def test_a_damaged_queue_is_refused(teams: list[object]) -> None:
+    """A state with impossible teams is refused."""
+    with pytest.raises(ValueError, match="team"):
+        TeamQueue().load_state_dict({"teams": teams})

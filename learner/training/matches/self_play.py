@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
+import numpy as np
 import structlog
+from rollcast.enums import AssignmentRole
 
-from learner.link.matches import games_of
+from learner.link.matches import Match, Seat, games_of, match_numbers
 from learner.link.to_front import Send, StartMatch
 from learner.link.to_trainers import Actor, Actors, Declared, Experience
 from learner.shared.exits import ExitCode, UserError
 from learner.shared.files import WriteFailed
 from learner.shared.policies import PolicyKey
 from learner.shared.runfolder.snapshots import SnapshotFiles
-from learner.shared.saved_values import MAX_CLAIMED, count
+from learner.shared.saved_values import MAX_CLAIMED, count, shown
 from learner.shared.settings.options import RunOptions
 from learner.shared.settings.trainer import SelfPlaySettings
 from learner.training.curriculum.lessons import Lessons
 from learner.training.export.frozen import UnusableModel, load_frozen
-from learner.training.matches.draw import Random
+from learner.training.matches.games import BehaviorId
 from learner.training.matches.league import League
-from learner.training.matches.matchmaker import BehaviorId, Matchmaker
 from learner.training.matches.rating import Strengths
-from learner.training.matches.ratings import Ratings, numbers_of
-from learner.training.matches.self_play_games import Tables
-from learner.training.matches.turn import TeamQueue
+from learner.training.matches.self_play_ratings import DrawnMatch, DrawnOpponent, Ratings
 from learner.training.trainers.base import Trainer
 from learner.training.trainers.parts import RunPart, Trainers
 from learner.training.trainers.roster import Roster
@@ -35,7 +35,57 @@ from learner.training.trainers.roster import Roster
 Keys: TypeAlias = frozenset[tuple[str, PolicyKey]]
 """Policies by behavior."""
 
+KEPT_MATCHES: Final = 64
+"""Matches remembered of each session: games of older ones are not rated. Between two draws of opponents an actor may
+finish no game, because the draws follow the ghost steps of all actors."""
+_MAX_TEAM: Final = 2**31
+
 log = structlog.get_logger(__name__)
+
+
+class TeamQueue:
+    """The teams of all behaviors with self-play, of which one learns at a time.
+
+    Attributes:
+        teams: The teams in the order in which they learn, the learning one first.
+    """
+
+    def __init__(self) -> None:
+        self.teams: tuple[int, ...] = ()
+
+    @property
+    def on_turn(self) -> int | None:
+        """The learning team; None before the first team."""
+        return self.teams[0] if self.teams else None
+
+    def add(self, teams: Iterable[int]) -> None:
+        """Appends new teams in ascending order; the first one of all learns first."""
+        self.teams += tuple(sorted(set(teams) - set(self.teams)))
+
+    def change(self, can_learn: Callable[[int], bool]) -> bool:
+        """Gives the turn to the next team that can learn; returns whether it is another one than before."""
+        for place in range(1, len(self.teams)):
+            if can_learn(self.teams[place]):
+                self.teams = self.teams[place:] + self.teams[:place]
+                return True
+        return False
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the teams in the order in which they learn."""
+        return {"teams": list(self.teams)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from `state_dict`.
+
+        Raises:
+            KeyError, TypeError, ValueError: The state is not one that was saved here.
+        """
+        teams = state["teams"]
+        if any(type(team) is not int or not -_MAX_TEAM <= team < _MAX_TEAM for team in teams):
+            raise ValueError(f"the teams are {shown(teams)}, but must be whole numbers")
+        if len(set(teams)) != len(teams):
+            raise ValueError("a team appears twice")
+        self.teams = tuple(teams)
 
 
 class SelfPlayManager(RunPart):
@@ -77,13 +127,13 @@ class SelfPlayManager(RunPart):
         self._on_elo = on_elo
         self._on_target = on_target
         self._lessons = lessons
-        self._generation = generation
         self._queue = TeamQueue()
-        self._random = Random(seed)
+        self._seed = seed
+        self._drawn = 0  # draws so far, each of which has a generator of its own
         self._leagues: dict[str, League] = {}
         self._strengths = Strengths()
-        self._tables = Tables()
-        self._matchmaker = Matchmaker(self._leagues, self._strengths, self._random, generation=generation)
+        self._numbers = match_numbers(generation)
+        self._matches: dict[str, OrderedDict[int, DrawnMatch]] = {}  # the newest of each session, by number
         self._ratings = Ratings(self._leagues, self._strengths, clock)
         self._trainers: dict[str, Trainer] = {}
         self._ghosts: dict[tuple[str, str], int] = {}  # ghost steps by session and behavior, as last reported
@@ -112,11 +162,11 @@ class SelfPlayManager(RunPart):
             league = self._leagues[name] = League(name, settings)
         self._strengths.add_row(name, settings.initial_elo)
         self._add_frozen(trainer.context.behavior, league)
-        lost = league.pool.discard_others(self._snapshots.keys(name))
+        lost = league.discard_lost(self._snapshots.keys(name))
         if lost:
-            log.warning("snapshots_lost", behavior=name, versions=[each.key.version for each in lost])
+            log.warning("snapshots_lost", behavior=name, versions=[each.version for each in lost])
         self._snapshots.keep(name, league.keys)
-        trainer.numbers.update(numbers_of(league))
+        trainer.numbers.update(league.numbers())
 
     def _add_frozen(self, behavior: Declared, league: League) -> None:
         """Makes the models of the run file snapshots that actors fetch.
@@ -127,7 +177,7 @@ class SelfPlayManager(RunPart):
         for name, path in league.settings.frozen_opponents.items():
             try:
                 found = load_frozen(Path(path), behavior.spec, behavior.index)
-                league.fixed.add_frozen(behavior.name, name, found.digest, self._snapshots.write(found.stored))
+                league.add_frozen(name, found.digest, self._snapshots.write(found.stored))
             except (UnusableModel, WriteFailed) as error:
                 setting = f"behaviors.{behavior.name}.self_play.frozen_opponents.{name}"
                 raise UserError(ExitCode.RUN_FILE, f"{setting}: {path}: {error}") from error
@@ -143,9 +193,9 @@ class SelfPlayManager(RunPart):
         self._ghosts[key] = max(ghosts, self._ghosts.get(key, 0))
         self._trainers[behavior].numbers["ghost_steps"] = league.ghost_steps
         for game in games_of(behavior, item.chunk):
-            table = self._tables.find(item.session_id, game.match)
-            if table is not None:
-                self._ratings.add(item.session_id, game, table, self._trainers)
+            match = self._matches.get(item.session_id, OrderedDict()).get(game.match)
+            if match is not None:
+                self._ratings.add(item.session_id, game, match, self._trainers)
 
     def after_turn(self, trainers: Trainers) -> None:
         """Saves snapshots, changes the team, and gives actors their matches."""
@@ -174,13 +224,13 @@ class SelfPlayManager(RunPart):
         target = self._options.rollcast.target_rating
         if target is None or not self._lessons.are_last():
             return False
-        return any(league.elo.current >= target for league in self._leagues.values())
+        return any(league.elo.value >= target for league in self._leagues.values())
 
     def training_ended(self, trainers: Trainers, ended: Collection[str]) -> None:
         """Gives the turn to another team if the present one cannot learn any more, and reports the ratings."""
         del trainers, ended
         for name, league in self._leagues.items():
-            self._on_elo(name, league.elo.current)
+            self._on_elo(name, league.elo.value)
         on_turn = self._queue.on_turn
         if on_turn is not None and not self._can_learn(on_turn) and self._queue.change(self._can_learn):
             self._tell_team()
@@ -190,7 +240,7 @@ class SelfPlayManager(RunPart):
         self._saved = (*self._saved[-1:], self._keys())
         return {
             "queue": self._queue.state_dict(),
-            "random": self._random.state_dict(),
+            "random": {"drawn": self._drawn},
             "strengths": self._strengths.state_dict(),
             "leagues": {name: league.state_dict() for name, league in self._leagues.items()},
             "ghosts": [[*key, steps] for key, steps in self._ghosts.items()],
@@ -205,7 +255,7 @@ class SelfPlayManager(RunPart):
         if not state:
             return
         self._queue.load_state_dict(state["queue"])
-        self._random.load_state_dict(state["random"])
+        self._drawn = count(state["random"], "drawn")
         self._strengths.load_state_dict(state["strengths"])
         for name, saved in state["leagues"].items():
             settings = self._settings_of(name)
@@ -236,13 +286,13 @@ class SelfPlayManager(RunPart):
                 continue
             league.save(key, steps)
             self._strengths.advance(name, league.settings.window + 1)
-            trainer.numbers["pool_snapshots"] = len(league.pool)
-            self._on_elo(name, league.elo.current)
-            if league.pool.saved > 1 and len(self._ids) == 1 and not self._has_warned:
+            trainer.numbers["pool_snapshots"] = len(league.snapshots)
+            self._on_elo(name, league.elo.value)
+            if league.saved > 1 and len(self._ids) == 1 and not self._has_warned:
                 self._has_warned = True
                 action = "give each actor's agents two teams, as the actor's --team 'player_1=1' does"
                 log.warning("self_play_without_opponents", behavior=name, team=min(self._ids)[1], action=action)
-            log.debug("snapshot_saved", behavior=name, version=key.version, step=steps, elo=league.elo.current)
+            log.debug("snapshot_saved", behavior=name, version=key.version, step=steps, elo=league.elo.value)
 
     def _look_at_actors(self) -> None:
         """Adds new teams, and forgets the sessions that have ended."""
@@ -251,7 +301,7 @@ class SelfPlayManager(RunPart):
         self._ids = frozenset(each for actor in self._roster.actors for each in self._ids_of(actor))
         self._queue.add(team for _, team in self._ids)
         present = self._roster.session_ids
-        self._tables.keep(present)
+        self._matches = {key: matches for key, matches in self._matches.items() if key in present}
         self._ghosts = {key: steps for key, steps in self._ghosts.items() if key[0] in present}
 
     def _ids_of(self, actor: Actor) -> list[BehaviorId]:
@@ -283,8 +333,8 @@ class SelfPlayManager(RunPart):
         log.info("team_changed", learning_team=self._queue.on_turn)
 
     def _is_seated(self, actor: Actor) -> bool:
-        table = self._tables.of_session(actor.session_id)
-        seats = () if table is None else table.match.seats
+        matches = self._matches.get(actor.session_id)
+        seats = next(reversed(matches.values())).match.seats if matches else ()
         return {(seat.behavior, seat.team) for seat in seats} == set(self._ids_of(actor))
 
     def _seat(self, actors: Sequence[Actor]) -> None:
@@ -292,28 +342,53 @@ class SelfPlayManager(RunPart):
         on_turn = self._queue.on_turn
         if on_turn is None:
             return
-        steps = {name: trainer.steps_trained for name, trainer in self._trainers.items()}
+        learning = self._learners()
         for actor in sorted(actors, key=lambda each: each.actor_index):
-            behavior_ids = self._ids_of(actor)
-            if behavior_ids:
-                table = self._matchmaker.seat(
-                    actor.session_id,
-                    behavior_ids,
-                    on_turn=on_turn,
-                    learning=self._learners(),
-                    steps=steps,
-                    script=actor.opponent,
-                )
-                self._tables.add(table)
-                self._send(StartMatch(table.match))
+            if behavior_ids := self._ids_of(actor):
+                drawn = self._draw(actor, behavior_ids, on_turn, learning)
+                matches = self._matches.setdefault(actor.session_id, OrderedDict())
+                matches[drawn.match.number] = drawn
+                if len(matches) > KEPT_MATCHES:
+                    matches.popitem(last=False)
+                self._send(StartMatch(drawn.match))
         for trainer in self._trainers.values():
             trainer.numbers["learning_team"] = on_turn
+
+    def _draw(self, actor: Actor, ids: Collection[BehaviorId], on_turn: int, learning: Collection[str]) -> DrawnMatch:
+        """Returns a new match of an actor: the team on turn learns, all others play drawn opponents.
+
+        Args:
+            actor: The actor, whose script plays all its opponents if it has one.
+            ids: Its behavior ids with self-play.
+            on_turn: The learning team.
+            learning: Behaviors whose training has not ended.
+        """
+        self._drawn += 1
+        random = np.random.default_rng([self._seed, self._drawn])
+        seats, opponents = [], []
+        for behavior, team in sorted(ids):
+            if team == on_turn and behavior in learning:
+                seats.append(Seat(behavior, team, AssignmentRole.LEARN))
+                continue
+            key = None
+            # A finished behavior of the learning team plays its newest policy, and is nobody's opponent.
+            if team != on_turn:
+                league = self._leagues[behavior]
+                found = league.script(actor.opponent) if actor.opponent else league.draw(random)
+                if found is not None:
+                    key = found.key
+                    self._strengths.add_row(found.player[0], league.settings.initial_elo)
+                player = self._strengths.current(behavior) if found is None else found.player
+                opponents.append(DrawnOpponent(behavior, found, player, self._trainers[behavior].steps_trained))
+            seats.append(Seat(behavior, team, AssignmentRole.OPPONENT, key))
+        return DrawnMatch(Match(next(self._numbers), actor.session_id, tuple(seats)), tuple(opponents))
 
     def _keys(self) -> Keys:
         """Returns the policies that pools and present matches name."""
         pools = {(name, key) for name, league in self._leagues.items() for key in league.keys}
-        drawn = {(each.behavior, each.key) for table in self._tables.newest for each in table.opponents if each.key}
-        return frozenset(pools | drawn)
+        newest = [next(reversed(matches.values())) for matches in self._matches.values()]
+        drawn = {(each.behavior, each.policy.key) for match in newest for each in match.opponents if each.policy}
+        return frozenset(pools | {(name, key) for name, key in drawn if key is not None})
 
     def _tidy(self) -> None:
         """Deletes the files of policies that nothing names any more, neither the newest run states."""

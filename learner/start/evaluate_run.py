@@ -13,7 +13,6 @@ from tempfile import TemporaryDirectory
 import structlog
 from rollcast.enums import AssignmentRole
 from rollcast.text import printable
-from rollcast.v1 import policy_pb2
 
 from learner.link.channel import Link, Transport, as_it_is
 from learner.link.control import Finished
@@ -22,28 +21,25 @@ from learner.link.to_front import StartMatch
 from learner.link.to_trainers import Experience
 from learner.service.calls.listening import require_free
 from learner.service.calls.server import require_descriptors
-from learner.service.run.front import Front
-from learner.service.view.display import Display, how_to_start
+from learner.service.view.display import how_to_start
 from learner.shared.exits import ExitCode, UserError
 from learner.shared.observe import logs
 from learner.shared.observe.address import BoundAddresses
 from learner.shared.policies import PolicyKey
 from learner.shared.runfolder.snapshots import SnapshotFiles
 from learner.shared.settings.load import LoadedRun
-from learner.shared.settings.options import RunOptions
 from learner.shared.settings.service import EvaluationSettings
-from learner.start.finished_run import SavedPolicies, restore_behaviors, with_self_play, without_training_limits
+from learner.start.acting import act
+from learner.start.finished_run import SavedPolicies, with_only, without_training_limits
 from learner.start.own_actor import ActorRequest, OwnActor
 from learner.start.tournament_report import SEATS_LEGEND
-from learner.start.two_sides import play
 from learner.training.matches.game_records import GameRecords
 from learner.training.matches.opponents import EvaluationOpponents
 from learner.training.matches.players import opponent
 from learner.training.matches.result import EvaluationResult
 from learner.training.matches.round import Gathering, Round, players
 from learner.training.run.context import RunContext
-from learner.training.run.run import Acting, Run
-from learner.training.run.statistics import Statistics
+from learner.training.run.run import Acting
 from learner.training.trainers.base import Trainer
 from learner.training.trainers.parts import RunPart, Trainers
 
@@ -282,48 +278,37 @@ def _play(
         UserError: The run, its checkpoint, an opponent or an address cannot be used.
     """
     states = SavedPolicies(request.folder, request.checkpoint, request.behavior)
-    options = _acting_options(without_training_limits(request.loaded), states.names)
-    if request.against:
-        options = with_self_play(options)
-    link, run_id = Link(transport), request.folder.resolve().name
-    context = RunContext(options, link, run_id=run_id, generation=1, seed=request.seed)
+    options = with_only(without_training_limits(request.loaded), states.names, self_play=bool(request.against))
+    context = RunContext(
+        options, Link(transport), run_id=request.folder.resolve().name, generation=1, seed=request.seed
+    )
     states.restore_lessons(context.lessons)
-    task = policy_pb2.BehaviorAssignment(role=policy_pb2.AssignmentRole.ValueType(AssignmentRole.IDLE))
     snapshots = None if folder is None else SnapshotFiles(folder)
     opponents = None if snapshots is None else _opponents(request, states, snapshots, GameRecords(None, context.meters))
-    evaluation, statistics = OfflineEvaluation(request, context, states, opponents), Statistics(context.meters)
+    evaluation = OfflineEvaluation(request, context, states, opponents)
     own = None
     if request.own_actor is not None:
         own = OwnActor(request.own_actor, options.rollcast, lambda: evaluation.is_done)
-    front = Front(
-        options,
-        link,
-        run_id=run_id,
-        generation=1,
-        seed=request.seed,
-        task=task,
-        trains=False,
-        snapshots=snapshots,
-        own_tokens=() if own is None else own.tokens,
-    )
-    if states.behaviors_table is not None:
-        restore_behaviors(front, states.behaviors_table)
-    run = Run(
-        context,
-        (evaluation, statistics) if own is None else (evaluation, own, statistics),
-        trains=Acting(request.is_deterministic),
-        statistics=statistics,
-    )
-    display = Display(None, options.rollcast.summary_seconds)
 
     def listening(bound: BoundAddresses, _page: str) -> None:
         if own is None:
-            _announce(request, bound, games=options.plays_games)
+            missing = f"{request.actors} actors" if request.actors > 1 else "an actor"
+            start = how_to_start(bound.address, tls=bound.tls, games=options.plays_games)
+            log.info("waiting_for_actors", address=bound.address, missing=missing, start=start)
         else:
             own.start(bound.address)
 
     try:
-        ending = play(front, run, listening, display)
+        ending = act(
+            context,
+            (evaluation,) if own is None else (evaluation, own),
+            listening,
+            saved=states.behaviors_table,
+            role=AssignmentRole.IDLE,
+            acting=Acting(request.is_deterministic),
+            snapshots=snapshots,
+            own_tokens=() if own is None else own.tokens,
+        )
     finally:
         if own is not None:
             own.close()
@@ -348,28 +333,6 @@ def _opponents(
         opponent(text, behavior, request.folder.parent, request.folder)
     settings = EvaluationSettings(opponents=request.against, episodes=request.episodes)
     return EvaluationOpponents(settings, request.folder, snapshots, records)
-
-
-def _acting_options(options: RunOptions, names: Sequence[str]) -> RunOptions:
-    """Returns a run file with only the behaviors of the run, so that actors of other runs are refused.
-
-    Raises:
-        UserError: The run file no longer has one of the behaviors.
-    """
-    if not names:
-        return options
-    behaviors = {name: options.settings_for(name) for name in names}
-    return options.model_copy(update={"behaviors": behaviors, "default_settings": None})
-
-
-def _announce(request: EvaluationRequest, bound: BoundAddresses, *, games: bool) -> None:
-    missing = f"{request.actors} actors" if request.actors > 1 else "an actor"
-    log.info(
-        "waiting_for_actors",
-        address=bound.address,
-        missing=missing,
-        start=how_to_start(bound.address, tls=bound.tls, games=games),
-    )
 
 
 def prepare(loaded: LoadedRun) -> None:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from google.protobuf.message import DecodeError
-from rollcast.errors import WireError
-
-from learner.service.run.front import Front
 from learner.shared.exits import ExitCode, UserError
 from learner.shared.runfolder.choice import load_chosen, read_behavior
 from learner.shared.runfolder.documents import BadCheckpoint
@@ -123,26 +119,23 @@ def without_training_limits(loaded: LoadedRun) -> RunOptions:
     return loaded.options.model_copy(update={"rollcast": service.model_copy(update=changes)})
 
 
-def with_self_play(options: RunOptions) -> RunOptions:
-    """Returns a run file in which each behavior has self-play, so that its games are between two players."""
-    behaviors = {
-        name: each if each.self_play is not None else each.model_copy(update={"self_play": SelfPlaySettings()})
-        for name, each in options.behaviors.items()
-    }
-    return options.model_copy(update={"behaviors": behaviors})
+def with_only(options: RunOptions, names: Collection[str], *, self_play: bool) -> RunOptions:
+    """Returns a run file with only the behaviors of a run, so that actors of other runs are refused.
 
-
-def restore_behaviors(front: Front, saved: Mapping[str, Any]) -> None:
-    """Declares the behaviors of a saved run before actors join; actors must declare the same.
+    Args:
+        options: The run file.
+        names: Names of the behaviors; empty if unknown.
+        self_play: Whether each gets self-play, so that its behavior ids act only in matches, between two players.
 
     Raises:
-        UserError: The run file no longer has one of the behaviors, or the saved run is damaged.
+        UserError: The run file no longer has one of the behaviors.
     """
-    try:
-        front.behaviors.load_state_dict(saved)
-    except (AttributeError, DecodeError, KeyError, TypeError, ValueError, WireError) as error:
-        raise UserError(
-            ExitCode.BAD_CHECKPOINT,
-            f"the behaviors in the run state are inconsistent ({type(error).__name__}: {error}); restore another copy "
-            "of run_state.pt",
-        ) from error
+    behaviors = {name: options.settings_for(name) for name in names} or options.behaviors
+    if self_play:
+        behaviors = {
+            name: each if each.self_play is not None else each.model_copy(update={"self_play": SelfPlaySettings()})
+            for name, each in behaviors.items()
+        }
+    return options.model_copy(
+        update={"behaviors": behaviors, "default_settings": None if names else options.default_settings}
+    )

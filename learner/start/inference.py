@@ -7,14 +7,12 @@ from collections import deque
 from collections.abc import Mapping
 
 import structlog
-from rollcast.enums import AssignmentRole, Purpose
-from rollcast.v1 import policy_pb2
+from rollcast.enums import AssignmentRole
 
 from learner.link.channel import Link, Transport, as_it_is
 from learner.link.matches import Game, games_of
 from learner.link.to_trainers import Experience
-from learner.service.run.front import Front, Site
-from learner.service.view.display import Display
+from learner.service.run.front import Site
 from learner.service.web.status_site import http_address_is_default
 from learner.shared.exits import ExitCode
 from learner.shared.observe.address import BoundAddresses, remove_addresses
@@ -24,14 +22,12 @@ from learner.shared.runfolder.runfolder import RunFolder
 from learner.shared.runfolder.store import CheckpointStore, last_states
 from learner.shared.settings.load import LoadedRun
 from learner.start.about_run import AboutRun
+from learner.start.acting import act
 from learner.start.announcing import announce
-from learner.start.finished_run import restore_behaviors, without_training_limits
-from learner.start.two_sides import play
+from learner.start.finished_run import without_training_limits
 from learner.training.matches.result import EvaluationResult
 from learner.training.run.context import RunContext
-from learner.training.run.run import Acting, Run
 from learner.training.run.setup import choose_seed
-from learner.training.run.statistics import Statistics
 from learner.training.trainers.base import Trainer
 from learner.training.trainers.parts import RunPart, Trainers
 
@@ -136,32 +132,23 @@ def serve_inference(loaded: LoadedRun, folder: RunFolder, transport: Transport =
     seed = choose_seed(options, {} if state is None else state.extra)
     context = RunContext(options, link, run_id=folder.run_id, generation=generation, seed=seed, folder=folder.path)
     context.lessons.set_numbers(store.status.lessons(context.lessons.numbers()))
-    front = Front(
-        options,
-        link,
-        run_id=folder.run_id,
-        generation=generation,
-        seed=seed,
-        task=policy_pb2.BehaviorAssignment(
-            role=policy_pb2.AssignmentRole.ValueType(AssignmentRole.LEARN), purpose=Purpose.EVALUATE
-        ),
-        trains=False,
-        site=Site(folder.path, http_address_is_default(loaded), AboutRun(folder.path, loaded)),
-    )
-    if state is not None:
-        restore_behaviors(front, state.behaviors_table)
     watching = Watching(context, window_episodes=service.reward_buffer_episodes, every_seconds=service.summary_seconds)
-    statistics = Statistics(context.meters)
     policy = SavedPolicy(
         store, {} if state is None else last_states(store.folder.path, state), service.resume_checkpoint
     )
-    run = Run(context, (policy, watching, statistics), trains=Acting(), statistics=statistics)
 
     def tell(bound: BoundAddresses, page: str) -> None:
         announce(folder, bound, page=page, generation=context.generation, seed=context.seed, inference=True)
 
     try:
-        play(front, run, tell, Display(None, service.summary_seconds))
+        act(
+            context,
+            (policy, watching),
+            tell,
+            saved=None if state is None else state.behaviors_table,
+            role=AssignmentRole.LEARN,
+            site=Site(folder.path, http_address_is_default(loaded), AboutRun(folder.path, loaded)),
+        )
     finally:
         remove_addresses(folder.path)
     return ExitCode.OK

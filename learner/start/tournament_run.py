@@ -14,8 +14,7 @@ import structlog
 
 from learner.link.channel import Link, Transport, as_it_is
 from learner.link.control import Finished
-from learner.service.run.front import Front
-from learner.service.view.display import Display, how_to_start
+from learner.service.view.display import how_to_start
 from learner.shared.exits import ExitCode, UserError
 from learner.shared.files import WriteFailed, write_file
 from learner.shared.observe.address import BoundAddresses
@@ -24,18 +23,15 @@ from learner.shared.runfolder.snapshots import SnapshotFiles
 from learner.shared.runfolder.status import TrainingStatus
 from learner.shared.runfolder.store import read_run_state
 from learner.shared.settings.load import LoadedRun
-from learner.shared.settings.options import RunOptions
+from learner.start.acting import act
 from learner.start.evaluate_run import prepare
-from learner.start.finished_run import restore_behaviors, with_self_play, without_training_limits
+from learner.start.finished_run import with_only, without_training_limits
 from learner.start.tournament_report import Standing, document, plot, table
-from learner.start.two_sides import play
 from learner.training.matches.game_records import GameRecords
 from learner.training.matches.journal import GAMES_FILE, Journal, Terms
 from learner.training.matches.players import distinct, opponent, players_of_run
 from learner.training.matches.tournament import Tournament, TournamentRules, missing_scripts
 from learner.training.run.context import RunContext
-from learner.training.run.run import Acting, Run
-from learner.training.run.statistics import Statistics
 
 log = structlog.get_logger(__name__)
 
@@ -195,13 +191,6 @@ def _behaviors(request: TournamentRequest) -> Mapping[str, object]:
         ) from error
 
 
-def _options(request: TournamentRequest, names: Mapping[str, object]) -> RunOptions:
-    """Returns a run file with only the behaviors of the run, each with self-play: its behavior ids act only in matches."""
-    options = without_training_limits(request.loaded)
-    behaviors = {name: options.settings_for(name) for name in names}
-    return with_self_play(options.model_copy(update={"behaviors": behaviors, "default_settings": None}))
-
-
 def _locked(request: TournamentRequest) -> FolderLock:
     """Returns the lock on the folder of the tournament, which is created, and emptied if it starts over.
 
@@ -232,7 +221,7 @@ def _play(
     Raises:
         UserError: A player or an address cannot be used, or the games cannot be written.
     """
-    options = _options(request, behaviors)
+    options = with_only(without_training_limits(request.loaded), behaviors, self_play=True)
     link, run_id = Link(transport), request.folder.resolve().name
     seed = (request.seed + journal.start - 1) % 2**31  # another start must not repeat the games of the ones before
     context = RunContext(options, link, run_id=run_id, generation=journal.start, seed=seed)
@@ -251,12 +240,6 @@ def _play(
     if tournament.is_done:
         log.info("tournament_is_done", games=tournament.games, widest_interval=round(tournament.standings.widest, 1))
         return tournament
-    front = Front(options, link, run_id=run_id, generation=journal.start, seed=seed, trains=False, snapshots=snapshots)
-    known = [row for row in behaviors.values() if row is not None]
-    if known:
-        restore_behaviors(front, {"behaviors": known})
-    statistics = Statistics(context.meters)
-    run = Run(context, (tournament, statistics), trains=Acting(), statistics=statistics)
 
     def listening(bound: BoundAddresses, _page: str) -> None:
         log.info(
@@ -267,7 +250,8 @@ def _play(
             start=how_to_start(bound.address, tls=bound.tls, games=True),
         )
 
-    play(front, run, listening, Display(None, options.rollcast.summary_seconds))
+    known = [row for row in behaviors.values() if row is not None]
+    act(context, (tournament,), listening, saved={"behaviors": known} if known else None, snapshots=snapshots)
     return tournament
 
 

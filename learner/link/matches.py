@@ -90,11 +90,6 @@ class Game:
         group_end: Whether and how the episode of its group ended with it.
         total: Return of the episode, plus its group's return if there is a group.
         length: Length in steps.
-        opponent: Behavior id of an opponent, such as ``Tennis?team=1``; empty if not reported.
-        opponent_generation: Generation of the policy with which it played; 0 if not reported.
-        opponent_version: Version of that policy; 0 if not reported.
-        env: Number of the environment in its actor.
-        agent: Number of the agent in its actor.
         group: Number of its group in its actor; 0 for none.
         group_episode: Number of the group's episode in the session; 0 for none.
     """
@@ -108,11 +103,6 @@ class Game:
     group_end: GroupEnd
     total: float
     length: int
-    opponent: str = ""
-    opponent_generation: int = 0
-    opponent_version: int = 0
-    env: int = 0
-    agent: int = 0
     group: int = 0
     group_episode: int = 0
 
@@ -154,22 +144,6 @@ def games_of(behavior: str, chunk: Chunk) -> list[Game]:
     shared = columns.get("episode/group_return")
     if shared is not None:
         totals += shared[rows]
-    opponents = [chunk.opponents[each] if each >= 0 else "" for each in told("opponent", -1)]
-    found = zip(
-        matches[rows].tolist(),
-        told("role", AssignmentRole.LEARN),
-        told("result", GameResult.UNKNOWN),
-        told("end", SegmentEnd.TERMINATED),
-        told("group_end", GroupEnd.CONTINUES),
-        totals.tolist(),
-        told("length", 0),
-        opponents,
-        *(
-            told(name, 0)
-            for name in ("opponent_generation", "opponent_version", "env", "agent", "group", "group_episode")
-        ),
-        strict=True,
-    )
     return [
         Game(
             match,
@@ -181,5 +155,14 @@ def games_of(behavior: str, chunk: Chunk) -> list[Game]:
             GroupEnd(group_end),
             *others,
         )
-        for match, role, result, end, group_end, *others in found
+        for match, role, result, end, group_end, *others in zip(
+            matches[rows].tolist(),
+            told("role", AssignmentRole.LEARN),
+            told("result", GameResult.UNKNOWN),
+            told("end", SegmentEnd.TERMINATED),
+            told("group_end", GroupEnd.CONTINUES),
+            totals.tolist(),
+            *(told(name, 0) for name in ("length", "group", "group_episode")),
+            strict=True,
+        )
     ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,7 +24,6 @@ from learner.service.view.display import how_to_start
 from learner.shared.exits import ExitCode, UserError
 from learner.shared.observe import logs
 from learner.shared.observe.address import BoundAddresses
-from learner.shared.policies import PolicyKey
 from learner.shared.runfolder.snapshots import SnapshotFiles
 from learner.shared.settings.load import LoadedRun
 from learner.shared.settings.service import EvaluationSettings
@@ -37,7 +35,7 @@ from learner.training.matches.game_records import GameRecords
 from learner.training.matches.opponents import EvaluationOpponents
 from learner.training.matches.players import opponent
 from learner.training.matches.result import EvaluationResult
-from learner.training.matches.round import Gathering, Round, players
+from learner.training.matches.round import Gathering, Round
 from learner.training.run.context import RunContext
 from learner.training.run.run import Acting
 from learner.training.trainers.base import Trainer
@@ -85,7 +83,7 @@ class OfflineEvaluation(RunPart):
         request: Arguments of the evaluation.
         context: Shared state of the run.
         states: States of the policies that act.
-        opponents: Opponents of the policy; None for episodes of the policy alone.
+        opponents: Opponents of the policy, if there are any.
     """
 
     def __init__(
@@ -93,7 +91,7 @@ class OfflineEvaluation(RunPart):
         request: EvaluationRequest,
         context: RunContext,
         states: SavedPolicies,
-        opponents: EvaluationOpponents | None = None,
+        opponents: EvaluationOpponents,
     ) -> None:
         self._request = request
         self._context = context
@@ -116,7 +114,7 @@ class OfflineEvaluation(RunPart):
             UserError: The state is missing or does not fit, or an opponent cannot play.
         """
         self._states.load(trainer)
-        if self._opponents is not None:
+        if self._request.behavior in {None, trainer.brain_name}:
             self._opponents.trainer_added(trainer)
 
     def after_turn(self, trainers: Trainers) -> None:
@@ -124,8 +122,7 @@ class OfflineEvaluation(RunPart):
         wanted = {name: trainer for name, trainer in trainers.items() if self._request.behavior in {None, name}}
         self._steps = {name: trainer.get_step for name, trainer in wanted.items()}
         indices = {trainer.context.behavior.index: name for name, trainer in wanted.items()}
-        actors = self._context.roster.actors
-        present = players(actors if self._opponents is None else self._opponents.fitting(actors), indices)
+        present = self._opponents.present(self._context.roster.actors, indices)
         if self._running is not None:
             self._running.settle({candidate.session_id for candidate in present})
             for match in self._running.deal(present):
@@ -160,20 +157,17 @@ class OfflineEvaluation(RunPart):
             for name, (_, version) in running.versions.items()
             if (played := running.played(name))
         ]
-        if self._opponents is not None:
-            return [self._opponents.rated(result, running) for result in found]
-        return found
+        return [self._opponents.rated(result, running) for result in found]
 
     def _begin(self, wanted: Trainers) -> Round:
-        found = {name: trainer.published for name, trainer in wanted.items()}
-        # The published policy already acts in this mode; the match only records it.
-        is_deterministic = all(each.deterministic for each in found.values())
-        numbers = match_numbers(1, evaluates=True)
-        if self._opponents is not None:
-            self._opponents.prepare(wanted)
-            return self._opponents.begin(wanted, numbers, is_deterministic=is_deterministic)
-        policies = {name: PolicyKey.of(each) for name, each in found.items()}
-        return Round(policies, self._request.episodes, is_deterministic=is_deterministic, numbers=numbers)
+        self._opponents.prepare(wanted)
+        return self._opponents.begin(
+            wanted,
+            match_numbers(1, evaluates=True),
+            episodes=self._request.episodes,
+            # The published policy already acts in this mode; the match only records it.
+            is_deterministic=all(trainer.published.deterministic for trainer in wanted.values()),
+        )
 
     def _tell_who_is_missing(self, wanted: Sequence[str], players_present: int) -> None:
         """Logs, each time it changes, which actors have joined and what is missing to begin."""
@@ -203,8 +197,8 @@ def evaluate(request: EvaluationRequest, *, as_json: bool = False, transport: Tr
         UserError: The run, its checkpoint or an address cannot be used.
     """
     prepare(request.loaded)
-    with TemporaryDirectory() if request.against else nullcontext() as folder:
-        results, is_complete, named = _play(request, transport, None if folder is None else Path(folder))
+    with TemporaryDirectory() as folder:
+        results, is_complete, named = _play(request, transport, SnapshotFiles(Path(folder)))
     document = {
         "run": str(request.folder),
         "checkpoint": request.checkpoint,
@@ -262,14 +256,14 @@ def _more(result: EvaluationResult, named_step: int | None) -> str:
 
 
 def _play(
-    request: EvaluationRequest, transport: Transport, folder: Path | None
+    request: EvaluationRequest, transport: Transport, snapshots: SnapshotFiles
 ) -> tuple[list[EvaluationResult], bool, Mapping[str, int]]:
     """Serves until all episodes are played or the evaluation is stopped.
 
     Args:
         request: Arguments of the evaluation.
         transport: Function through which messages between the service and the trainers pass.
-        folder: Empty folder for the policies of opponents; None without opponents.
+        snapshots: Keeps the policies of opponents.
 
     Returns:
         The results, whether they are complete, and the steps in the names of the chosen checkpoints.
@@ -283,9 +277,9 @@ def _play(
         options, Link(transport), run_id=request.folder.resolve().name, generation=1, seed=request.seed
     )
     states.restore_lessons(context.lessons)
-    snapshots = None if folder is None else SnapshotFiles(folder)
-    opponents = None if snapshots is None else _opponents(request, states, snapshots, GameRecords(None, context.meters))
-    evaluation = OfflineEvaluation(request, context, states, opponents)
+    evaluation = OfflineEvaluation(
+        request, context, states, _opponents(request, states, snapshots, GameRecords(None, context.meters))
+    )
     own = None
     if request.own_actor is not None:
         own = OwnActor(request.own_actor, options.rollcast, lambda: evaluation.is_done)
@@ -324,13 +318,13 @@ def _opponents(
         UserError: The policy is one of several, or an opponent does not exist.
     """
     behavior = request.behavior or (states.names[0] if len(states.names) == 1 else None)
-    if behavior is None:
+    if request.against and behavior is None:
         named = ", ".join(states.names) or "none"
         raise UserError(
             ExitCode.USAGE, f"the run in {request.folder} has the behaviors {named}: choose one with --behavior"
         )
     for text in request.against:
-        opponent(text, behavior, request.folder.parent, request.folder)
+        opponent(text, behavior or "", request.folder.parent, request.folder)
     settings = EvaluationSettings(opponents=request.against, episodes=request.episodes)
     return EvaluationOpponents(settings, request.folder, snapshots, records)
 

@@ -17,14 +17,13 @@ from learner.shared.exits import UserError
 from learner.shared.leave_one_out import Source
 from learner.shared.observe.meters import RunMeters
 from learner.shared.observe.stats import Aggregation
-from learner.shared.policies import PolicyKey
 from learner.shared.runfolder.store import CheckpointStore
 from learner.shared.settings.service import ServiceSettings
 from learner.training.curriculum.lessons import Lessons
 from learner.training.matches.best import CHECKPOINT_SHARE, BestKeeper, MeasuredPolicy
 from learner.training.matches.opponents import EvaluationOpponents, numbers_of, report_games
 from learner.training.matches.result import EvaluationResult
-from learner.training.matches.round import Candidate, Round, evaluators, players
+from learner.training.matches.round import Candidate, Round, candidates, evaluators
 from learner.training.trainers.base import Trainer
 from learner.training.trainers.parts import Ending, RunPart, Trainers
 from learner.training.trainers.roster import Roster
@@ -164,14 +163,12 @@ class EvaluationManager(RunPart):
         training = {name: trainer for name, trainer in trainers.items() if trainer.should_still_train}
         self._measured = {trainer.context.behavior.index: name for name, trainer in training.items()}
         self._turn = sum(self._intervals.values())  # the same in a repeated or continued run
-        opponents, free = self._met(), self._players()
+        free = self._players()
         if not free:  # the evaluation stays due
-            if opponents is not None and any(actor.is_connected and actor.teams for actor in self._roster.actors):
-                opponents.warn()
+            self._opponents.warn(self._roster.actors, training)
             return
         try:
-            if opponents is not None:
-                opponents.prepare(trainers)
+            self._opponents.prepare(training)
         except UserError as error:
             self._not_before = self._clock() + RETRY_SECONDS
             log.error("evaluation_put_off", reason=error.message, seconds=RETRY_SECONDS)
@@ -179,7 +176,12 @@ class EvaluationManager(RunPart):
         self._is_requested = False
         for trainer in training.values():
             trainer.publish_present(keep=True)  # makes the policies below the measured ones
-        self._running = self._round(training)
+        self._running = self._opponents.begin(
+            training,
+            self._numbers,
+            episodes=max(self._settings.episodes, len({each.source.principal for each in free})),
+            is_deterministic=self._settings.deterministic,
+        )
         self._policies = {name: MeasuredPolicy.of(trainer) for name, trainer in training.items()}
         interval_steps = self._settings.interval_steps or 1
         self._intervals.update({name: trainer.get_step // interval_steps for name, trainer in training.items()})
@@ -188,20 +190,13 @@ class EvaluationManager(RunPart):
         self._deal(self._running, free)
         log.debug("evaluation_began", versions=self._running.versions, actors=len(free))
 
-    def _deal(self, running: Round, candidates: list[Candidate]) -> None:
-        for match in running.deal(candidates):
+    def _deal(self, running: Round, free: list[Candidate]) -> None:
+        for match in running.deal(free):
             self._send(StartMatch(match))
-
-    def _met(self) -> EvaluationOpponents | None:
-        """Returns the opponents of the measured policies; None without any."""
-        return self._opponents if self._opponents.plays(self._measured.values()) else None
 
     def _present(self) -> list[Candidate]:
         """Returns the actors that could play."""
-        actors, opponents = self._roster.actors, self._met()
-        if opponents is not None:
-            actors = opponents.fitting(actors)
-        return players(actors, self._measured)
+        return self._opponents.present(self._roster.actors, self._measured)
 
     def _players(self, running: Round | None = None) -> list[Candidate]:
         """Returns the actors that play."""
@@ -213,16 +208,6 @@ class EvaluationManager(RunPart):
         said_by = running.played_by(behavior)
         present = {each.source for each in self._present() if any(name == behavior for name, _ in each.behavior_ids)}
         return {source for source in present if source.principal not in said_by}
-
-    def _round(self, training: Trainers) -> Round:
-        if (opponents := self._met()) is not None:
-            return opponents.begin(training, self._numbers, is_deterministic=self._settings.deterministic)
-        return Round(
-            {name: PolicyKey.of(trainer.published) for name, trainer in training.items()},
-            max(self._settings.episodes, len({each.source.principal for each in self._players()})),
-            is_deterministic=self._settings.deterministic,
-            numbers=self._numbers,
-        )
 
     def _continue(self, running: Round, trainers: Trainers) -> None:
         over = [name for name in running.versions if name not in trainers or not trainers[name].should_still_train]
@@ -262,7 +247,7 @@ class EvaluationManager(RunPart):
         if self._clock() < self._look_at:
             return
         self._look_at = self._clock() + LOOK_SECONDS
-        present = {candidate.session_id for candidate in players(self._roster.actors, self._measured)}
+        present = {candidate.session_id for candidate in candidates(self._roster.actors, self._measured)}
         is_alone = bool(present) and present <= running.sessions
         seconds = round(self._seconds)
         episodes = f"{running.finished}/{running.episodes}"
@@ -314,9 +299,8 @@ class EvaluationManager(RunPart):
             principals=tuple(sorted(running.played_by(name) - {""})),
         )
         stats = trainer.stats_reporter
-        if running.plays_games:
-            result = self._opponents.rated(result, running)
-            report_games(result, stats)
+        result = self._opponents.rated(result, running)
+        report_games(result, stats)
         for episode in played:
             stats.add_stat("Evaluation/Cumulative Reward", episode.total, Aggregation.HISTOGRAM)
             stats.add_stat("Evaluation/Episode Length", episode.length)

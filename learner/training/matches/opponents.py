@@ -23,7 +23,7 @@ from learner.training.matches.players import RANDOM, Kind, Player, distinct_name
 from learner.training.matches.policies import load_model, random_policy
 from learner.training.matches.rating import Strengths
 from learner.training.matches.result import EvaluationResult
-from learner.training.matches.round import Round
+from learner.training.matches.round import Candidate, Round, candidates
 from learner.training.trainers.base import Trainer
 from learner.training.trainers.parts import RunPart, Trainers
 
@@ -107,24 +107,35 @@ class EvaluationOpponents(RunPart):
                 log.warning("opponent_left_out", opponent=text, reason=error.message)
         return found
 
-    def plays(self, behaviors: Collection[str]) -> bool:
-        """Returns whether an evaluation of these behaviors is played against opponents."""
-        return bool(self._players) and self._behavior in behaviors
+    def present(self, actors: Sequence[Actor], measured: Mapping[int, str]) -> list[Candidate]:
+        """Returns the actors that can play an evaluation.
 
-    def fitting(self, actors: Sequence[Actor]) -> tuple[Actor, ...]:
-        """Returns the actors that can play matches.
+        Matches need the behavior with two teams and nothing else, and the script of each opponent that is one.
 
-        They have the behavior with two teams and nothing else, and the script of each opponent that is one.
+        Args:
+            actors: The actors.
+            measured: Names of the measured behaviors by index.
         """
-        return tuple(
+        if not self._plays(measured.values()):
+            return candidates(actors, measured)
+        fitting = [
             actor
             for actor in actors
             if plays_games(actor, self._index) and plays_policies(actor) and self._scripts <= {actor.opponent}
-        )
+        ]
+        return candidates(fitting, measured)
 
-    def warn(self) -> None:
-        """Logs once that no connected actor can play matches."""
-        if not self._has_warned:
+    def _plays(self, behaviors: Collection[str]) -> bool:
+        return bool(self._players) and self._behavior in behaviors
+
+    def warn(self, actors: Sequence[Actor], behaviors: Collection[str]) -> None:
+        """Logs once that no connected actor can play matches.
+
+        Args:
+            actors: The actors.
+            behaviors: The measured behaviors.
+        """
+        if self._plays(behaviors) and not self._has_warned and any(each.is_connected and each.teams for each in actors):
             self._has_warned = True
             log.warning(
                 "no_actor_plays_opponents",
@@ -136,30 +147,34 @@ class EvaluationOpponents(RunPart):
         """Makes the policy of the random player, which needs a published one; call it before `begin`.
 
         Args:
-            trainers: The trainers, that of the behavior among them.
+            trainers: Trainers of the measured behaviors.
 
         Raises:
             UserError: It cannot be written.
         """
-        if self._random is None and any(each.kind is Kind.RANDOM for each in self._players):
+        if self._plays(trainers) and self._random is None and any(each.kind is Kind.RANDOM for each in self._players):
             self._random = self._write(random_policy(trainers[self._behavior].snapshot()))
             self._snapshots.reserve(self._behavior, {*self._models.values(), self._random})
 
-    def begin(self, trainers: Trainers, numbers: Iterator[int], *, is_deterministic: bool) -> Round:
-        """Returns an evaluation of the newest policy, which the service keeps.
+    def begin(self, measured: Trainers, numbers: Iterator[int], *, episodes: int, is_deterministic: bool) -> Round:
+        """Returns an evaluation of the newest policies, which the service keeps.
 
         Args:
-            trainers: The trainers, that of the behavior among them.
+            measured: Trainers of the measured behaviors.
             numbers: Yields match numbers that were not used before.
-            is_deterministic: Whether the mode of the policy's distribution acts; opponents draw their actions.
+            episodes: Episodes of each behavior, in an evaluation without opponents.
+            is_deterministic: Whether the mode of the policies' distributions acts; opponents draw their actions.
         """
+        if not self._plays(measured):
+            policies = {name: PolicyKey.of(trainer.published) for name, trainer in measured.items()}
+            return Round(policies, episodes, is_deterministic=is_deterministic, numbers=numbers)
         keys: dict[str, PolicyKey | None] = {**self._models, RANDOM: self._random}
-        trainer = trainers[self._behavior]
+        trainer = measured[self._behavior]
         name = f"step {trainer.get_step}"
 
         def record(playing: Playing) -> None:
-            opponent_, seat = playing.place
-            rival = self._players[opponent_].name
+            place, seat = playing.place
+            rival = self._players[place].name
             self._records.add(self._behavior, playing.match, playing.record, (rival, name) if seat else (name, rival))
 
         return Round(
@@ -172,7 +187,12 @@ class EvaluationOpponents(RunPart):
         )
 
     def rated(self, result: EvaluationResult, running: Round) -> EvaluationResult:
-        """Returns the result of an evaluation with its games, and the rating by all evaluations; call it once for each."""
+        """Returns the result of an evaluation with its games, and the rating by all evaluations; call it once for each.
+
+        Without opponents, it is the result itself.
+        """
+        if not running.plays_games:
+            return result
         opponents = running.results(self.names)
         strengths, policy = self._strengths, self._strengths.current(_POLICY)
         for player, found in zip(self._players, opponents, strict=True):

@@ -258,7 +258,7 @@ class Round:
         return tuple(SeatResults(name, *found) for name, found in zip(names, seats, strict=True))
 
 
-def players(actors: Iterable[Actor], behaviors: Mapping[int, str]) -> list[Candidate]:
+def candidates(actors: Iterable[Actor], behaviors: Mapping[int, str]) -> list[Candidate]:
     """Returns the connected actors that have any of the given behaviors.
 
     Args:

@@ -25,33 +25,28 @@ def records(count: int, **columns: Any) -> Chunk:
 
 
 def test_records_with_a_match_are_games() -> None:
-    """Each record with a match is a game with role, result, opponent and group; the return includes the group's."""
+    """Each record with a match is a game with role, result and group; the return includes the group's."""
     chunk = records(
         3,
         match=[0, 21, 22],
         role=[1, 1, 2],
         result=[1, -1, 127],
         group_return=np.asarray([0, 10, 20], np.float32),
-        opponent=[-1, 0, -1],
-        opponent_generation=[0, 4, 0],
-        opponent_version=[0, 17, 0],
         group=[0, 5, 0],
         group_episode=[0, 6, 0],
     )
-    chunk.opponents = ("Tennis?team=0",)
     first, second = games_of("Tennis", chunk)
     assert (first.match, first.behavior, first.team, first.total, first.length) == (21, "Tennis", 1, 11.0, 9)
     assert (first.role, first.result, first.end) == (AssignmentRole.LEARN, GameResult.LOST, SegmentEnd.TRUNCATED)
-    assert (first.opponent, first.opponent_generation, first.opponent_version) == ("Tennis?team=0", 4, 17)
-    assert (first.env, first.agent, first.group, first.group_episode) == (2, 3, 5, 6)
+    assert (first.group, first.group_episode) == (5, 6)
     assert (second.match, second.role, second.result) == (22, AssignmentRole.OPPONENT, GameResult.UNKNOWN)
-    assert (second.opponent, second.total) == ("", 22.0)
+    assert second.total == 22.0
 
 
 def test_what_is_not_reported_is_unknown() -> None:
     """A record with only a match is a game of unknown result of a learning agent."""
     (game,) = games_of("Tennis", records(1, match=[4]))
-    assert (game.role, game.result, game.opponent, game.group) == (AssignmentRole.LEARN, GameResult.UNKNOWN, "", 0)
+    assert (game.role, game.result, game.group) == (AssignmentRole.LEARN, GameResult.UNKNOWN, 0)
 
 
 def test_other_episodes_are_no_games() -> None:

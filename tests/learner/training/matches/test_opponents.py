@@ -60,7 +60,7 @@ def opponents_of(
 def evaluated(found: EvaluationOpponents, by: PPOTrainer, *results: Any) -> EvaluationResult:
     """Plays an evaluation in which each match has the same results."""
     found.prepare({NAME: by})
-    playing = found.begin({NAME: by}, match_numbers(1, evaluates=True), is_deterministic=True)
+    playing = found.begin({NAME: by}, match_numbers(1, evaluates=True), episodes=4, is_deterministic=True)
     newest = PolicyKey(by.published.generation, by.published.version, by.published.sha256)
     while playing.missing:
         (match,) = playing.deal(players("a"))
@@ -108,7 +108,7 @@ def test_games_are_recorded_under_the_names_of_the_players(tmp_path: Path) -> No
     found = opponents_of(tmp_path, "random", meters=meters)
     found.trainer_added(by)
     found.prepare({NAME: by})
-    playing = found.begin({NAME: by}, match_numbers(1, evaluates=True), is_deterministic=True)
+    playing = found.begin({NAME: by}, match_numbers(1, evaluates=True), episodes=4, is_deterministic=True)
     shown = []
     while playing.missing:
         (match,) = playing.deal(players("a"))
@@ -127,7 +127,7 @@ def test_self_play_keeps_the_policies_of_opponents(tmp_path: Path) -> None:
     found = opponents_of(tmp_path, "random", str(models(tmp_path, 1)[0].path))
     found.trainer_added(by)
     found.prepare({NAME: by})
-    playing = found.begin({NAME: by}, match_numbers(1, evaluates=True), is_deterministic=True)
+    playing = found.begin({NAME: by}, match_numbers(1, evaluates=True), episodes=4, is_deterministic=True)
     files = found._snapshots
     assert len(files.keys(NAME)) == 2
     files.keep(NAME, ())
@@ -206,9 +206,10 @@ def test_only_actors_with_two_teams_play(tmp_path: Path) -> None:
         actor("new", {}),
     )
     with capture_logs() as logs:
-        assert found.fitting([*bad, *good]) == good
-        assert found.fitting(bad) == ()
+        fitting = [each.session_id for each in found.present([*bad, *good], {index: NAME})]
+        assert fitting == ["good", "scripted"]
+        assert found.present(bad, {index: NAME}) == []
         assert not logs
-        found.warn()
-        found.warn()
+        for _ in range(2):
+            found.warn(bad, [NAME])
     assert [line["event"] for line in logs] == ["no_actor_plays_opponents"]

@@ -5,16 +5,30 @@ from __future__ import annotations
 import importlib.util
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rollcast.extras import install
 
 from learner.cli.cli import build_parser
+from learner.link.matches import match_numbers
+from learner.link.to_trainers import Actor
 from learner.shared.exits import ExitCode, UserError
-from learner.shared.settings.service import ServiceSettings
+from learner.shared.observe.meters import RunMeters
+from learner.shared.observe.stats import StatsReporter
+from learner.shared.runfolder.snapshots import SnapshotFiles
+from learner.shared.settings.options import RunOptions
+from learner.shared.settings.service import EvaluationSettings, ServiceSettings
 from learner.start import evaluate_run
-from learner.start.evaluate_run import EvaluationRequest
+from learner.start.evaluate_run import EvaluationRequest, OfflineEvaluation
 from learner.start.own_actor import ActorRequest, OwnActor
+from learner.training.matches.game_records import GameRecords
+from learner.training.matches.opponents import EvaluationOpponents
+from learner.training.trainers.ppo.trainer import PPOTrainer
+from tests.learner.service.ingest.parts import NAME, Parts
+from tests.learner.starts import SETTINGS
+from tests.learner.training.trainers.in_process import Bench
 
 
 @pytest.mark.parametrize(
@@ -77,3 +91,34 @@ def test_the_actor_of_an_evaluation_gets_a_format_that_it_has(log_format: str) -
     words = request.command("127.0.0.1:1")
     given = words[words.index("--log-format") + 1]
     assert given == ("auto" if log_format == "mlagents" else log_format)
+
+
+def test_opponents_are_those_of_the_measured_behavior(tmp_path: Path) -> None:
+    """A run of two behaviors has a trainer of each, and the chosen one meets the opponents, whichever came last."""
+    names = (NAME, "Other")
+    options = RunOptions.model_validate({"behaviors": {name: {**SETTINGS, "self_play": {}} for name in names}})
+    parts = Parts(options)
+    session = parts.open("a").session
+    trainers = {}
+    for name in names:
+        behavior = parts.declared(session, name)
+        bench = Bench(parts.link, parts.behaviors, behavior, parts.ledger, StatsReporter(name))
+        trainers[name] = PPOTrainer(bench.context())
+        trainers[name].start()
+    unread: Any = SimpleNamespace(load=lambda _: None)
+    request = EvaluationRequest(tmp_path, unread, "last", 4, 1, NAME, None, 0, against=("random",))
+    opponents = EvaluationOpponents(
+        EvaluationSettings(opponents=request.against, episodes=4),
+        tmp_path,
+        SnapshotFiles(tmp_path),
+        GameRecords(None, RunMeters()),
+    )
+    evaluation = OfflineEvaluation(request, unread, unread, opponents)
+    for trainer in trainers.values():
+        evaluation.trainer_added(trainer)
+    index = trainers[NAME].context.behavior.index
+    actor = Actor("a", "a", 0, is_connected=True, agents={}, teams={index: (0, 1)})
+    opponents.prepare({NAME: trainers[NAME]})
+    found = opponents.begin({NAME: trainers[NAME]}, match_numbers(1), episodes=1, is_deterministic=False)
+    (match,) = found.deal(opponents.present([actor], {index: NAME}))
+    assert [seat.behavior for seat in match.seats] == [NAME, NAME]

@@ -145,19 +145,8 @@ class OfflineEvaluation(RunPart):
         running = self._running
         if running is None:
             return []
-        found = [
-            EvaluationResult.of(
-                name,
-                played,
-                step=self._steps.get(name, 0),
-                version=version,
-                is_deterministic=running.is_deterministic,
-                is_complete=running.is_done,
-            )
-            for name, (_, version) in running.versions.items()
-            if (played := running.played(name))
-        ]
-        return [self._opponents.rated(result, running) for result in found]
+        found = [running.result(name, self._steps.get(name, 0)) for name in running.versions]
+        return [self._opponents.rated(result, running) for result in found if result is not None]
 
     def _begin(self, wanted: Trainers) -> Round:
         self._opponents.prepare(wanted)

@@ -110,7 +110,7 @@ class BestKeeper:
         """Shows the best result that a resumed run has kept."""
         best = self._store.status.best(trainer.brain_name)
         if best is not None and best.entry.reward is not None:
-            self._show(trainer.brain_name, best.entry.reward, best.entry.steps, best.principals)
+            self._on_best(trainer.brain_name, best.entry.reward, best.entry.steps, best.principals)
 
     def note_evaluation(self, candidate: MeasuredPolicy, mean_return: float, principals: Collection[str] = ()) -> bool:
         """Keeps an evaluated policy if it is the best so far; returns whether it is.
@@ -153,9 +153,6 @@ class BestKeeper:
         best = self._store.status.best(behavior)
         return best is None or best.is_beaten_by(reward, measure, self._lessons.since_revision, len(principals))
 
-    def _show(self, behavior: str, reward: float, step: int, principals: int) -> None:
-        self._on_best(behavior, reward, step, principals)
-
     def _keep(self, candidate: MeasuredPolicy, reward: float, measure: str, principals: Collection[str]) -> bool:
         try:
             path = self._store.save_best(
@@ -171,7 +168,7 @@ class BestKeeper:
         except CheckpointFailed as error:
             self._on_not_saved(str(error))
             return False
-        self._show(candidate.behavior, reward, candidate.step, len(principals))
+        self._on_best(candidate.behavior, reward, candidate.step, len(principals))
         self._on_saved(candidate.behavior, candidate.step, path)
         log.debug("best_checkpoint", behavior=candidate.behavior, step=candidate.step, reward=reward, measure=measure)
         return True

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import structlog
 
-from learner.link.matches import Game, match_numbers
+from learner.link.matches import match_numbers
 from learner.link.to_front import EndEvaluation, Release, Send, StartMatch
 from learner.link.to_trainers import Experience
 from learner.shared.exits import UserError
@@ -277,31 +278,22 @@ class EvaluationManager(RunPart):
         self._running, self.obstacle = None, ""
         for session_id in running.sessions:
             self._send(EndEvaluation(session_id))
-        for name, (_, version) in running.versions.items():
+        for name in running.versions:
             self._send(Release(name))
-            played = running.played(name)
-            if played and name in trainers:
-                self._report(trainers[name], running, version, played)
+            result = running.result(name, self._policies[name].step)
+            if result is not None and name in trainers:
+                self._report(trainers[name], running, result)
             else:
                 self._meters.behavior(name).note_empty_evaluation()
         self._policies = {}
 
-    def _report(self, trainer: Trainer, running: Round, version: int, played: list[Game]) -> None:
-        name = trainer.brain_name
-        policy = self._policies[name]
-        result = EvaluationResult.of(
-            name,
-            played,
-            step=policy.step,
-            version=version,
-            is_deterministic=running.is_deterministic,
-            is_complete=running.is_done,
-            principals=tuple(sorted(running.played_by(name) - {""})),
-        )
+    def _report(self, trainer: Trainer, running: Round, result: EvaluationResult) -> None:
+        name, policy = result.behavior, self._policies[result.behavior]
+        result = replace(result, principals=tuple(sorted(running.played_by(name) - {""})))
         stats = trainer.stats_reporter
         result = self._opponents.rated(result, running)
         report_games(result, stats)
-        for episode in played:
+        for episode in running.played(name):
             stats.add_stat("Evaluation/Cumulative Reward", episode.total, Aggregation.HISTOGRAM)
             stats.add_stat("Evaluation/Episode Length", episode.length)
         stats.set_stat("Evaluation/Step", policy.step)
@@ -313,7 +305,7 @@ class EvaluationManager(RunPart):
             "evaluation",
             behavior=name,
             step=policy.step,
-            version=version,
+            version=result.version,
             episodes=result.episodes,
             mean_return=round(returns.mean, 3),
             std=round(returns.std, 3),

@@ -24,6 +24,7 @@ from learner.shared.leave_one_out import Source, SourcedValues
 from learner.shared.policies import PolicyKey
 from learner.training.matches.games import TEAMS, BehaviorId, Matches, Playing
 from learner.training.matches.rating import Results, SeatResults
+from learner.training.matches.result import EvaluationResult
 
 RANDOM_MOVES: Final = 1
 """Moves of each player at the start of a game that are random, since two players without chance would repeat their games."""
@@ -220,6 +221,25 @@ class Round:
     def played(self, behavior: str) -> list[Game]:
         """Returns the episodes of a behavior that count, over all its teams; of games, those of finished matches."""
         return [game for each in self._given for game in each.counted(behavior)]
+
+    def result(self, behavior: str, step: int) -> EvaluationResult | None:
+        """Returns the result of a behavior, as far as it was played; None without an episode that counts.
+
+        Args:
+            behavior: Name of the behavior.
+            step: Trainer steps of its policy.
+        """
+        played = self.played(behavior)
+        if not played:
+            return None
+        return EvaluationResult.of(
+            behavior,
+            played,
+            step=step,
+            version=self.versions[behavior][1],
+            is_deterministic=self.is_deterministic,
+            is_complete=self.is_done,
+        )
 
     @property
     def principals(self) -> frozenset[str]:

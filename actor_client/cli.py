@@ -9,25 +9,23 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
+from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from rollcast.console import COMMANDS, add_completion, print_versions, report_old_package
-from rollcast.parsers import StrictParser, add_wrappers
+from rollcast.parsers import StrictParser
 from rollcast.text import MAX_ERROR_CHARS, printable
 
-from actor_client.boards import cli as boards_cli
-from actor_client.command_line import add_common, add_recording, flags_of, missing_extra
+from actor_client.boards.cli import PLAY
+from actor_client.command_line import Command, flags_of, missing_extra
 from actor_client.exits import WORKER_THREADS, ActorError, ExitCode
-from actor_client.pettingzoo import cli as pettingzoo_cli
 from actor_client.platform import exit_at_once, plain_interrupts, prepare_streams
-from actor_client.unity import cli as unity_cli
+from actor_client.registry import GROUP, Entry, entries
 
 PROG = "rollcast-actor"
 _EXIT_CODES = "exit codes:\n" + "\n".join(f"  {code.value:3d}  {code.help}" for code in ExitCode)
-_EVALUATIONS = """\
-Evaluations (rollcast evaluate, rollcast.evaluation) need no other actor: this one resets its environments, plays
-whole episodes without training, and then continues to train."""
 _OF_ROLLCAST = frozenset({"play", "join"})
 """Commands that `rollcast` has itself, and not `rollcast act`."""
 _LOAD_SECONDS = 1.0
@@ -36,7 +34,20 @@ _VARIABLES = "Each option can also be set by an environment variable: ROLLCAST_A
 
 
 class _Parser(StrictParser):
-    """A parser that reports a wrong command line with this project's exit code."""
+    """A parser that reports a wrong command line with this project's exit code.
+
+    Attributes:
+        fill: Adds texts and flags, when the parser is first used; None if it has them.
+    """
+
+    fill: Callable[[], None] | None = None
+
+    def parse_known_args(self, *arguments: Any, **options: Any) -> Any:
+        """Parses a command line; see `argparse`."""
+        if self.fill is not None:
+            fill, self.fill = self.fill, None
+            fill()
+        return super().parse_known_args(*arguments, **options)
 
     def error(self, message: str) -> NoReturn:
         raise ActorError(ExitCode.USAGE, f"{message}; see {self.prog} --help")
@@ -59,7 +70,11 @@ def build_parser(prog: str = PROG) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="store_true", help="print versions and exit")
     add_completion(parser)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
-    for name, add in _COMMANDS.items():
+    if prog != "rollcast":
+        for entry in entries():
+            if entry.name not in _OWN_COMMANDS:
+                _add_entry(commands, entry)
+    for name, add in _OWN_COMMANDS.items():
         if prog == PROG or (name in _OF_ROLLCAST) is (prog == "rollcast"):
             add(commands)
     return parser
@@ -102,18 +117,66 @@ def _add_join(commands: Any) -> None:
     join.set_defaults(run=_join)
 
 
-def _add_actor(commands: Any, name: str, help_text: str, description: str, *, epilog: str = "") -> _Parser:
-    """Adds a command that acts, without its flags."""
+def _add_entry(commands: Any, entry: Entry) -> None:
+    """Adds a command that a package declares. A package other than Rollcast's is imported only if its command is used."""
+    parser = _add_empty(commands, entry.name, entry.load().help if entry.is_own else entry.help)
+
+    def fill() -> None:
+        command = entry.load()
+        try:
+            _fill(parser, command, entry)
+        except Exception as error:
+            if entry.is_own:
+                raise
+            raise entry.failure(error) from error
+
+    if entry.is_own:
+        fill()
+    else:
+        parser.fill = fill
+
+
+def _add_play(commands: Any) -> None:
+    _fill(_add_empty(commands, "play", PLAY.help), PLAY)
+
+
+def _add_empty(commands: Any, name: str, help_text: str) -> _Parser:
     parser: _Parser = commands.add_parser(
         name,
         help=help_text,
-        description=description,
-        epilog=f"{epilog}{_VARIABLES}\n\n{_EXIT_CODES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
     )
     return parser
+
+
+def _fill(parser: _Parser, command: Command, entry: Entry | None = None) -> None:
+    """Adds the texts and flags of a command to its parser."""
+    parser.description = command.description
+    parser.epilog = f"{command.epilog}{_VARIABLES}\n\n{_EXIT_CODES}"
+    command.add_flags(parser)
+    parser.set_defaults(run=partial(_act, command, entry))
+
+
+def _act(command: Command, entry: Entry | None, parsed: argparse.Namespace) -> int:
+    """Imports and runs a command.
+
+    Raises:
+        ActorError: A module is missing, or the command line is wrong.
+    """
+    # gRPC logs each connection that ends; Rollcast logs these itself. gRPC reads the variable when it is loaded.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    is_own = entry is None or entry.is_own
+    try:
+        run: Callable[[Mapping[str, object]], int] = EntryPoint("run", command.run, GROUP).load()
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and is_own:
+            raise missing_extra(error, command.extras) from None
+        if entry is None or is_own:
+            raise
+        raise entry.failure(error) from error
+    return run(flags_of(parsed))
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = PROG) -> int:
@@ -169,36 +232,6 @@ def _run(arguments: Sequence[str] | None, prog: str) -> int:
         sys.stdout.flush()  # an exception at exit could not be caught
 
 
-def _add_gym(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--env", metavar="ID", help="a Gymnasium id, package:id, or module:callable (required)")
-    parser.add_argument("--env-kwargs", metavar="JSON", help="arguments of the environment, as a JSON object")
-    parser.add_argument("--num-envs", metavar="N", help="environments stepped together (default: 1)")
-    parser.add_argument("--vector", action="store_true", help="use the environment's own vector entry point")
-    parser.add_argument("--behavior", metavar="NAME", help="behavior to train (default: the only one of the run)")
-    parser.add_argument(
-        "--max-env-failures",
-        metavar="N",
-        help="end the actor after N failures in a row; 100 steps of each environment cancel one failure (default: 3)",
-    )
-    parser.add_argument(
-        "--step-timeout",
-        metavar="S",
-        help="end the actor if a step(), reset() or close() of an environment takes longer than S seconds (default: no limit)",
-    )
-    parser.add_argument(
-        "--policy",
-        metavar="POLICY",
-        help="act with this policy and without a learner, for --record: module:callable, or a model that a run "
-        "exported (FILE.onnx)",
-    )
-    parser.add_argument("--describe", action="store_true", help=argparse.SUPPRESS)  # for `train`
-    parser.add_argument("--seed", metavar="N", help="seed of the environments; only with --policy (default: 0)")
-    add_wrappers(parser)
-    add_recording(parser)
-    add_common(parser)
-    parser.set_defaults(run=_gym)
-
-
 def _seconds(text: str) -> float:
     seconds = float(text)
     if not 0 < seconds < float("inf"):
@@ -234,53 +267,9 @@ def _join(parsed: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
-def _gym(parsed: argparse.Namespace) -> int:
-    # gRPC logs each connection that ends; Rollcast logs these itself. gRPC reads the variable when it is loaded.
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    try:
-        from actor_client.app import describe, run_gym, run_local
-        from actor_client.settings.commands import GymSettings
-        from actor_client.settings.loading import load
-    except ModuleNotFoundError as error:
-        raise missing_extra(error, "actor,gym") from None
-    flags = flags_of(parsed)
-    is_described = flags.pop("describe", False)
-    settings = load(GymSettings, flags)
-    if is_described:
-        return describe(settings)
-    return run_gym(settings) if settings.policy is None else run_local(settings)
-
-
-def _add_gym_command(commands: Any) -> None:
-    text = "step Gymnasium environments, or your own objects with the same interface"
-    _add_gym(_add_actor(commands, "gym", text, f"S{text[1:]}.", epilog=f"{_EVALUATIONS}\n\n"))
-
-
-def _add_unity(commands: Any) -> None:
-    text = "serve Unity players: start a build, or wait for the editor"
-    unity_cli.add_flags(_add_actor(commands, "unity", text, unity_cli.DESCRIPTION))
-
-
-def _add_pettingzoo(commands: Any) -> None:
-    text = "step PettingZoo environments, in which several agents act"
-    pettingzoo_cli.add_flags(_add_actor(commands, "pettingzoo", text, pettingzoo_cli.DESCRIPTION))
-
-
-def _add_boards(commands: Any) -> None:
-    text = "play board games of two players from OpenSpiel"
-    boards_cli.add_flags(_add_actor(commands, "boards", text, boards_cli.DESCRIPTION))
-
-
-def _add_play(commands: Any) -> None:
-    boards_cli.add_play_flags(_add_actor(commands, "play", COMMANDS["play"].help, boards_cli.PLAY_DESCRIPTION))
-
-
-_COMMANDS: Mapping[str, Callable[[Any], None]] = {
-    "gym": _add_gym_command,
-    "unity": _add_unity,
-    "pettingzoo": _add_pettingzoo,
-    "boards": _add_boards,
+_OWN_COMMANDS: Final[Mapping[str, Callable[[Any], None]]] = {
     "play": _add_play,
     "join": _add_join,
     "healthcheck": _add_healthcheck,
 }
+"""Commands that no package can replace."""

@@ -1,11 +1,47 @@
-"""The flags that all actors have."""
+"""The commands of `rollcast act`, and the flags that all actors have."""
 
 import argparse
+from collections.abc import Callable
+from typing import NamedTuple
 
 from rollcast.extras import install
 from rollcast.parsers import add_old_spelling
 
 from actor_client.exits import ActorError, ExitCode
+
+
+class Command(NamedTuple):
+    """A command `rollcast act NAME`. An entry point of the group `rollcast.actors` names it.
+
+    Attributes:
+        help: Its purpose in one line.
+        description: The text above its flags.
+        add_flags: Adds its flags, whose values stay text.
+        run: `module:function`, imported when the command runs. The function gets the given values by name, and returns the
+            exit code; see `actor_client.running.run_actor`.
+        extras: Extras of Rollcast to install if a module is missing.
+        epilog: The text below its flags.
+    """
+
+    help: str
+    description: str
+    add_flags: Callable[[argparse.ArgumentParser], None]
+    run: str
+    extras: str = "actor"
+    epilog: str = ""
+
+
+FAILURES_HELP = "end the actor after N failures in a row; 100 steps of each environment cancel one failure (default: 3)"
+
+
+def add_stepping(parser: argparse.ArgumentParser, failures_help: str = FAILURES_HELP) -> None:
+    """Adds the limits of every command that calls environments in its own process."""
+    parser.add_argument("--max-env-failures", metavar="N", help=failures_help)
+    parser.add_argument(
+        "--step-timeout",
+        metavar="S",
+        help="end the actor if a step(), reset() or close() of an environment takes longer than S seconds (default: no limit)",
+    )
 
 
 def add_recording(parser: argparse.ArgumentParser) -> None:

@@ -19,7 +19,7 @@ from actor_client.logs import LogFormat, indented
 from actor_client.platform import exit_at_once
 from actor_client.rollout.vector.environments import CLOSE, DONE
 from actor_client.rollout.vector.watch import EnvironmentWatch, OneCall, WatchedCalls
-from actor_client.settings.commands import CommonSettings, EnvironmentSettings
+from actor_client.settings.commands import CommonSettings, SteppingSettings
 
 _OF_ENVIRONMENTS: Final = frozenset({ExitCode.ENVIRONMENT_FAILED, ExitCode.ENVIRONMENT_HANGS})
 
@@ -106,7 +106,7 @@ def close_session(link: LearnerLink, cause: BaseException | None) -> None:
 
 
 @contextmanager
-def limited(settings: EnvironmentSettings, link: LearnerLink, close: Callable[[], None]) -> Iterator[None]:
+def limited(settings: SteppingSettings, link: LearnerLink, close: Callable[[], None]) -> Iterator[None]:
     """Calls `close` when the block ends, for no longer than an environment may close at the actor's end.
 
     Args:
@@ -122,7 +122,7 @@ def limited(settings: EnvironmentSettings, link: LearnerLink, close: Callable[[]
             close()
 
 
-def watching(settings: EnvironmentSettings, link: LearnerLink, environments: WatchedCalls) -> EnvironmentWatch:
+def watching(settings: SteppingSettings, link: LearnerLink, environments: WatchedCalls) -> EnvironmentWatch:
     """Returns the watch that ends the process if a call of an environment does not return."""
 
     def give_up(error: ActorError) -> NoReturn:

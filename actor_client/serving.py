@@ -193,7 +193,7 @@ def served_metrics(
     link: LearnerLink,
     heartbeat: Heartbeat,
     env: str,
-    more: Callable[[], "Collector"] | None = None,
+    more: Callable[[], "Collector | None"] = lambda: None,
 ) -> Iterator[None]:
     """Serves metrics until the block ends, unless they are switched off.
 
@@ -202,7 +202,7 @@ def served_metrics(
         link: The link whose numbers are served.
         heartbeat: Heartbeat of the stepping thread.
         env: The environment's name, a label of the build.
-        more: Makes this command's own metrics; not called if metrics are off.
+        more: Makes this command's own metrics, if it has any; not called if metrics are off.
 
     Raises:
         ActorError: The given address cannot be used.
@@ -216,8 +216,8 @@ def served_metrics(
 
     build = ActorBuild(version("rollcast"), os.environ.get(REVISION_VARIABLE, "unknown"), env)
     metrics = ActorMetrics(build, link.snapshot)
-    if more is not None:
-        metrics.registry.register(more())
+    if (own := more()) is not None:
+        metrics.registry.register(own)
     host, port = endpoint
     server = MetricsServer(
         host,

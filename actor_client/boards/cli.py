@@ -1,12 +1,12 @@
 """The flags of `rollcast act boards` and `rollcast play`."""
 
 import argparse
-import os
 from typing import Final
 
+from rollcast.console import COMMANDS
 from rollcast.parsers import add_old_spelling
 
-from actor_client.command_line import add_common, add_opponent, add_recording, flags_of, missing_extra
+from actor_client.command_line import Command, add_common, add_opponent, add_recording
 
 DESCRIPTION: Final = """\
 Plays board games of two players from OpenSpiel, many games at once. Both players have the same behavior, with the teams 0
@@ -44,7 +44,6 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add_opponent(parser)
     add_recording(parser)
     add_common(parser)
-    parser.set_defaults(run=_boards)
 
 
 def add_play_flags(parser: argparse.ArgumentParser) -> None:
@@ -67,7 +66,6 @@ def add_play_flags(parser: argparse.ArgumentParser) -> None:
     add_old_spelling(parser, "--width", "--search-width")
     parser.add_argument("--records", metavar="DIR", help="write the games that end, or that you resign, to this folder")
     parser.add_argument("--seed", metavar="N", help="seed of drawn moves and of a random side (default: none)")
-    parser.set_defaults(run=_play)
 
 
 def _add_game(parser: argparse.ArgumentParser) -> None:
@@ -81,22 +79,17 @@ def _add_game(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _boards(parsed: argparse.Namespace) -> int:
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # before gRPC is loaded; Rollcast logs this itself
-    try:
-        from actor_client.boards.app import run_boards
-        from actor_client.settings.boards import BoardsSettings
-        from actor_client.settings.loading import load
-    except ModuleNotFoundError as error:
-        raise missing_extra(error, "actor,boards") from None
-    return run_boards(load(BoardsSettings, flags_of(parsed)))
-
-
-def _play(parsed: argparse.Namespace) -> int:
-    try:
-        from actor_client.boards.play.app import run_play
-        from actor_client.settings.boards import PlaySettings
-        from actor_client.settings.loading import load
-    except ModuleNotFoundError as error:
-        raise missing_extra(error, "actor,boards") from None
-    return run_play(load(PlaySettings, flags_of(parsed)))
+COMMAND: Final = Command(
+    "play board games of two players from OpenSpiel",
+    DESCRIPTION,
+    add_flags,
+    "actor_client.boards.app:run_boards",
+    "actor,boards",
+)
+PLAY: Final = Command(
+    COMMANDS["play"].help,
+    PLAY_DESCRIPTION,
+    add_play_flags,
+    "actor_client.boards.play.app:run_play",
+    "actor,boards",
+)

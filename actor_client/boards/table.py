@@ -6,17 +6,18 @@ team 0 plays one of team 1; the one that moves first changes with each game.
 
 import random
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from rollcast.enums import StatAggregation
+from rollcast.specs import BehaviorSpec
 from rollcast.v1 import policy_pb2
 
 from actor_client.boards.positions import Game, Position
 from actor_client.boards.records import BoardGame
-from actor_client.envs.base import MaskArray
 from actor_client.policy.actions import Actions
+from actor_client.rollout.agents.interface import AgentRequest, AskingAgents, EndedAgents
+from actor_client.rollout.agents.stepping import AgentReport
 
 TEAMS = 2
 FIRST_SCORE = "Environment/First Mover Score"
@@ -25,56 +26,13 @@ DRAWN = "Environment/Drawn Games"
 """Statistic: 1 for a drawn game, otherwise 0."""
 
 
-class AskingPlayers(NamedTuple):
-    """n agents of a team that are to move; see `actor_client.rollout.agents.interface.AskingAgents`."""
-
-    ids: NDArray[np.int64]
-    observations: list[NDArray[Any]]
-    masks: MaskArray
-    rewards: NDArray[np.float32]
-    group_ids: NDArray[np.int64]
-    group_rewards: NDArray[np.float32]
-    faulty: None = None
-
-
-class EndedPlayers(NamedTuple):
-    """n agents of a team whose games ended; see `actor_client.rollout.agents.interface.EndedAgents`."""
-
-    ids: NDArray[np.int64]
-    observations: list[NDArray[Any]]
-    interrupted: NDArray[np.bool_]
-    rewards: NDArray[np.float32]
-    group_ids: NDArray[np.int64]
-    group_rewards: NDArray[np.float32]
-    faulty: None = None
-
-
-class TeamReport(NamedTuple):
-    """The agents of one team after a ply of all games.
-
-    Attributes:
-        team: The team.
-        asking: Agents that are to move.
-        ended: Agents whose games ended.
-        results: A `GameResult` of each ended agent, int8 [n].
-        games: The games of the ended agents, n.
-        stats: Statistics of the ended games.
-    """
-
-    team: int
-    asking: AskingPlayers
-    ended: EndedPlayers
-    results: NDArray[np.int8]
-    games: list[BoardGame]
-    stats: list[tuple[str, float, StatAggregation]]
-
-
 class Table:
-    """The games of a process; a `Simulator` of the rollout.
+    """The games of a process; a `SteppedSimulator` of the rollout.
 
     Args:
         game: The game.
         games: Number of games.
+        behavior: Name of the behavior of both players.
         random_plies: Random plies at the start of each game, which no agent chooses.
         random_numbers: Draws them.
         finished: Called with each game that ended, and the team that moved first.
@@ -91,6 +49,7 @@ class Table:
         self,
         game: Game,
         games: int,
+        behavior: str,
         *,
         random_plies: int = 0,
         random_numbers: random.Random | None = None,
@@ -99,6 +58,7 @@ class Table:
         self.is_running = False
         self.reset_due = False
         self._game = game
+        self._spec = game.spec(behavior)
         self._random_plies = random_plies
         self._random = random_numbers or random.Random()
         self._finished = finished
@@ -109,9 +69,9 @@ class Table:
         self._begins = True
 
     @property
-    def games(self) -> int:
-        """Number of games."""
-        return len(self._first)
+    def behaviors(self) -> list[tuple[BehaviorSpec, int, int]]:
+        """Spec, team and number of agents of both teams."""
+        return [(self._spec, team, len(self._first)) for team in range(TEAMS)]
 
     @property
     def is_ready(self) -> bool:
@@ -131,7 +91,7 @@ class Table:
         if self.is_running:
             self.reset_due |= assignment.reset == policy_pb2.RESET_MODE_NOW
 
-    def advance(self) -> list[TeamReport]:
+    def advance(self) -> list[AgentReport]:
         """Plays one ply in all games, or begins them; returns both teams' agents."""
         over = [] if self._begins else self._play()
         ended = [self._ended(team, over) for team in range(TEAMS)]
@@ -146,7 +106,17 @@ class Table:
         self._movers = [[], []]
         for index, position in enumerate(self._positions):
             self._movers[self._first[index] ^ position.mover].append(index)
-        return [TeamReport(team, self._asking(team), *ended[team]) for team in range(TEAMS)]
+        asking = [self._asking(team) for team in range(TEAMS)]
+        exchange = Exchange(self, {self._behavior_id(team): team for team in range(TEAMS) if len(asking[team].ids)})
+        reports = []
+        for team, (agents, results, games, stats) in enumerate(ended):
+            behavior_id = self._behavior_id(team)
+            request = AgentRequest(exchange, behavior_id, asking[team], agents, results=results, games=games)
+            reports.append(AgentReport(self._spec, team, request, stats))
+        return reports
+
+    def _behavior_id(self, team: int) -> str:
+        return f"{self._spec.name}?team={team}"
 
     def _play(self) -> list[int]:
         """Plays the chosen moves; returns the games that ended."""
@@ -166,11 +136,11 @@ class Table:
             if not position.is_over:
                 return position
 
-    def _asking(self, team: int) -> AskingPlayers:
+    def _asking(self, team: int) -> AskingAgents:
         movers = self._movers[team]
         positions = [self._positions[index] for index in movers]
         zeros = np.zeros(len(movers), np.float32)
-        return AskingPlayers(
+        return AskingAgents(
             np.array(movers, np.int64) * TEAMS + team,
             [self._game.observe(positions, [position.mover for position in positions])],
             self._game.masks(positions),
@@ -181,14 +151,14 @@ class Table:
 
     def _ended(
         self, team: int, over: Sequence[int]
-    ) -> tuple[EndedPlayers, NDArray[np.int8], list[BoardGame], list[tuple[str, float, StatAggregation]]]:
+    ) -> tuple[EndedAgents, NDArray[np.int8], list[BoardGame], list[tuple[str, float, StatAggregation]]]:
         """Returns the agents of a team whose games ended, their results, their games, and statistics."""
         positions = [self._positions[index] for index in over]
         seats = [team ^ self._first[index] for index in over]
         returns = [position.returns or (0.0, 0.0) for position in positions]
         rewards = np.array([each[seat] for each, seat in zip(returns, seats, strict=True)], np.float32)
         count = len(over)
-        ended = EndedPlayers(
+        ended = EndedAgents(
             np.array(over, np.int64) * TEAMS + team,
             [self._game.observe(positions, seats)],
             np.zeros(count, np.bool_),
@@ -208,7 +178,7 @@ class Exchange:
 
     Args:
         table: The table.
-        reports: Both teams' agents.
+        asking: The teams that are to move, by behavior id.
 
     Attributes:
         simulator: The table.
@@ -216,9 +186,9 @@ class Exchange:
 
     __slots__ = ("_asking", "_chosen", "simulator")
 
-    def __init__(self, table: Table, reports: Sequence[tuple[str, TeamReport]]) -> None:
+    def __init__(self, table: Table, asking: dict[str, int]) -> None:
         self.simulator = table
-        self._asking = {name: report.team for name, report in reports if len(report.asking.ids)}
+        self._asking = asking
         self._chosen: dict[int, list[int]] = {}
 
     def act(self, behavior_id: str, actions: Actions) -> bool:

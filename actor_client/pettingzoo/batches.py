@@ -15,6 +15,7 @@ from actor_client.envs.base import MaskArray, Observations
 from actor_client.envs.infos import check_masks, episode_numbers, read_mask
 from actor_client.pettingzoo.agents import AgentReport, Report, WrongReport
 from actor_client.pettingzoo.cast import NO_GROUP, Cast, Form, Seat
+from actor_client.rollout.agents.interface import AskingAgents, EndedAgents
 
 GroupReward = Literal["own", "sum", "mean"]
 """What becomes of the rewards of agents in groups: their own; or the group's, the sum or the mean over its agents."""
@@ -24,30 +25,6 @@ RESULT: Final = "result"
 
 Faulty = NDArray[np.bool_] | None
 _Common = tuple[NDArray[np.int64], Observations, NDArray[np.float32], NDArray[np.int64], NDArray[np.float32], Faulty]
-
-
-class AskingBatch(NamedTuple):
-    """n agents of one behavior id that ask for actions; see `actor_client.rollout.agents.interface.AskingAgents`."""
-
-    ids: NDArray[np.int64]
-    observations: Observations
-    masks: MaskArray | None
-    rewards: NDArray[np.float32]
-    group_ids: NDArray[np.int64]
-    group_rewards: NDArray[np.float32]
-    faulty: Faulty
-
-
-class EndedBatch(NamedTuple):
-    """n agents of one behavior id whose episodes ended; see `actor_client.rollout.agents.interface.EndedAgents`."""
-
-    ids: NDArray[np.int64]
-    observations: Observations
-    interrupted: NDArray[np.bool_]
-    rewards: NDArray[np.float32]
-    group_ids: NDArray[np.int64]
-    group_rewards: NDArray[np.float32]
-    faulty: Faulty
 
 
 class Part(NamedTuple):
@@ -64,8 +41,8 @@ class Part(NamedTuple):
 
     form: Form
     names: list[str]
-    asking: AskingBatch
-    ended: EndedBatch
+    asking: AskingAgents
+    ended: EndedAgents
     stats: list[tuple[str, float, StatAggregation]]
     results: NDArray[np.int8] | None = None
 
@@ -144,9 +121,9 @@ class Reader:
         self._numbers: dict[str, int] = {}
         self._seats: dict[str, Seat] = {}
         self._shared = SharedRewards(share)
-        self._asking: dict[Form, tuple[list[str], AskingBatch]] = {}
-        self._ended: dict[Form, EndedBatch] = {}
-        self._empty: dict[Form, tuple[AskingBatch, EndedBatch]] = {}
+        self._asking: dict[Form, tuple[list[str], AskingAgents]] = {}
+        self._ended: dict[Form, EndedAgents] = {}
+        self._empty: dict[Form, tuple[AskingAgents, EndedAgents]] = {}
         self._stats: dict[Form, list[tuple[str, float, StatAggregation]]] = {}
         self._joined = 0
         self._results: dict[Form, NDArray[np.int8] | None] = {}
@@ -207,7 +184,7 @@ class Reader:
         self._asking, self._ended, self._stats, self._results = {}, {}, {}, {}
         return parts
 
-    def _nothing(self, form: Form) -> tuple[AskingBatch, EndedBatch]:
+    def _nothing(self, form: Form) -> tuple[AskingAgents, EndedAgents]:
         """Returns batches without agents, which are shared because most messages have one."""
         found = self._empty.get(form)
         if found is None:
@@ -228,16 +205,16 @@ class Reader:
             self._joined += 1
         return number
 
-    def _asking_batch(self, form: Form, reports: Sequence[_Rewarded]) -> AskingBatch:
+    def _asking_batch(self, form: Form, reports: Sequence[_Rewarded]) -> AskingAgents:
         ids, observations, rewards, groups, group_rewards, faulty = self._common(form, reports)
-        return AskingBatch(
+        return AskingAgents(
             ids, observations, _masks(form, [each.report for each in reports]), rewards, groups, group_rewards, faulty
         )
 
-    def _ended_batch(self, form: Form, reports: Sequence[_Rewarded]) -> EndedBatch:
+    def _ended_batch(self, form: Form, reports: Sequence[_Rewarded]) -> EndedAgents:
         ids, observations, rewards, groups, group_rewards, faulty = self._common(form, reports)
         interrupted = np.array([each.report.truncated and not each.report.terminated for each in reports], np.bool_)
-        return EndedBatch(ids, observations, interrupted, rewards, groups, group_rewards, faulty)
+        return EndedAgents(ids, observations, interrupted, rewards, groups, group_rewards, faulty)
 
     def _common(self, form: Form, reports: Sequence[_Rewarded]) -> _Common:
         """Returns the fields that both batches share."""

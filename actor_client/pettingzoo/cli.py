@@ -1,10 +1,9 @@
 """The flags of `rollcast act pettingzoo`."""
 
 import argparse
-import os
 from typing import Final
 
-from actor_client.command_line import add_common, add_opponent, add_recording, flags_of, missing_extra
+from actor_client.command_line import Command, add_common, add_opponent, add_recording, add_stepping
 
 DESCRIPTION: Final = """\
 Steps PettingZoo environments, in which several agents act: at once (the parallel interface) or in turns (AEC). Agents get
@@ -51,29 +50,19 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="own: agents in groups keep their rewards (default); sum or mean: the group gets the sum or the mean of "
         "its agents' rewards instead",
     )
-    parser.add_argument(
-        "--max-env-failures",
-        metavar="N",
-        help="end the actor after N failures of one environment in a row; 100 of its steps cancel one failure "
-        "(default: 3)",
-    )
-    parser.add_argument(
-        "--step-timeout",
-        metavar="S",
-        help="end the actor if a step(), reset() or close() of an environment takes longer than S seconds (default: no limit)",
+    add_stepping(
+        parser,
+        "end the actor after N failures of one environment in a row; 100 of its steps cancel one failure (default: 3)",
     )
     add_opponent(parser)
     add_recording(parser)
     add_common(parser)
-    parser.set_defaults(run=_pettingzoo)
 
 
-def _pettingzoo(parsed: argparse.Namespace) -> int:
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # before gRPC is loaded; Rollcast logs this itself
-    try:
-        from actor_client.pettingzoo.app import run_pettingzoo
-        from actor_client.settings.agents import PettingZooSettings
-        from actor_client.settings.loading import load
-    except ModuleNotFoundError as error:
-        raise missing_extra(error, "actor,pettingzoo") from None
-    return run_pettingzoo(load(PettingZooSettings, flags_of(parsed)))
+COMMAND: Final = Command(
+    "step PettingZoo environments, in which several agents act",
+    DESCRIPTION,
+    add_flags,
+    "actor_client.pettingzoo.app:run_pettingzoo",
+    "actor,pettingzoo",
+)

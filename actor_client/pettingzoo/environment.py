@@ -3,12 +3,12 @@
 import gc
 import os
 import traceback
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import structlog
 from rollcast.enums import Purpose
+from rollcast.specs import BehaviorSpec
 from rollcast.v1 import policy_pb2
 
 from actor_client.envs.errors import EnvironmentFailed, UnknownEnvironment, UnsupportedSpace
@@ -19,16 +19,13 @@ from actor_client.exits import ActorError
 from actor_client.pettingzoo.agents import Agents, Report, WrongReport
 from actor_client.pettingzoo.batches import GroupReward, Part, Reader
 from actor_client.pettingzoo.cast import Cast, Form
+from actor_client.policy.actions import Actions
+from actor_client.rollout.agents.interface import AgentRequest
+from actor_client.rollout.agents.stepping import AgentReport
 from actor_client.rollout.evaluation import OTHER_STREAM
+from actor_client.rollout.failures import LONGEST_REMAKE_PAUSE_SECONDS, REMAKE_PAUSE_SECONDS
 from actor_client.rollout.link import SessionLink
-from actor_client.rollout.vector.environments import (
-    CLOSE,
-    CONSTRUCTION,
-    LONGEST_REMAKE_PAUSE_SECONDS,
-    REMAKE_PAUSE_SECONDS,
-    RESET,
-    STEP,
-)
+from actor_client.rollout.vector.environments import CLOSE, CONSTRUCTION, RESET, STEP
 
 _NO_WAY_IN: Final = "the environment has no method set_parameters, and its reset() takes no options"
 
@@ -68,7 +65,7 @@ class Calls:
 
 
 class AgentEnvironment:
-    """One PettingZoo environment of a process, across failures; a `Simulator` of the rollout.
+    """One PettingZoo environment of a process, across failures; a `SteppedSimulator` of the rollout.
 
     Args:
         worker: Number of the environment in this actor.
@@ -131,9 +128,9 @@ class AgentEnvironment:
         self._begins, self._actions = True, None
 
     @property
-    def forms(self) -> Counter[Form]:
-        """The numbers of possible agents by behavior id; see `Reader.forms`."""
-        return self._reader.forms
+    def behaviors(self) -> list[tuple[BehaviorSpec, int, int]]:
+        """Spec, team and number of possible agents of each behavior id; see `Reader.forms`."""
+        return [(form.spec, form.team, agents) for form, agents in self._reader.forms.items()]
 
     @property
     def takes_parameters(self) -> bool:
@@ -177,7 +174,7 @@ class AgentEnvironment:
         self._begins, self.reset_due = True, False
         self._resets += 1
 
-    def advance(self) -> list[Part]:
+    def advance(self) -> list[AgentReport]:
         """Takes one step or begins an episode; returns the agents of the message, of which at least one asks.
 
         Raises:
@@ -192,7 +189,7 @@ class AgentEnvironment:
                 self._begin(seeded=True)
             else:
                 self._step()
-            return self._reader.parts()
+            return self._reports(self._reader.parts())
         except ActorError:
             raise
         except Exception as error:
@@ -200,6 +197,18 @@ class AgentEnvironment:
             raise EnvironmentFailed(self.worker, cause, place_of_code(agents.environment.step)) from error
         finally:
             self._calls.end()
+
+    def _reports(self, parts: Sequence[Part]) -> list[AgentReport]:
+        exchange, revision = Exchange(self, parts), self.revision
+        return [
+            AgentReport(
+                form.spec,
+                form.team,
+                AgentRequest(exchange, form.behavior_id, asking, ended, settings_revision=revision, results=results),
+                stats,
+            )
+            for form, _, asking, ended, stats, results in parts
+        ]
 
     def _step(self) -> None:
         actions, self._actions = self._actions or {}, None
@@ -282,3 +291,39 @@ def close(env: int, agents: Agents) -> None:
         agents.environment.close()
     except Exception as error:  # noqa: BLE001 - see above
         _log.warning("environment_close_failed", env=env, error=str(error))
+
+
+class Exchange:
+    """One message of an environment, answered once all its asking agents have actions.
+
+    Args:
+        environment: The environment.
+        parts: The agents of the message.
+
+    Attributes:
+        simulator: The environment.
+    """
+
+    __slots__ = ("_actions", "_asking", "simulator")
+
+    def __init__(self, environment: AgentEnvironment, parts: Sequence[Part]) -> None:
+        self.simulator = environment
+        self._asking: dict[str, tuple[Form, list[str]]] = {
+            part.form.behavior_id: (part.form, part.names) for part in parts if part.names
+        }
+        self._actions: dict[str, Any] = {}
+
+    def act(self, behavior_id: str, actions: Actions) -> bool:
+        """Adds the actions of one behavior id; returns whether all actions are present."""
+        form, names = self._asking.pop(behavior_id)
+        chosen = form.actions.singles(actions.environment_continuous, actions.discrete)
+        self._actions.update(zip(names, chosen, strict=True))
+        return not self._asking
+
+    def answer(self) -> None:
+        """Lets the environment take these actions."""
+        self.simulator.act(self._actions)
+
+    def answer_reset(self) -> None:
+        """Resets the environment; actions chosen in the meantime are dropped."""
+        self.simulator.restart()

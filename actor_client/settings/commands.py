@@ -185,14 +185,19 @@ Script = Annotated[str, AfterValidator(check_script)]
 """Name of a scripted opponent."""
 
 
-class EnvironmentSettings(CommonSettings):
-    """Settings of every command that makes environments in its own process."""
+class SteppingSettings(CommonSettings):
+    """Settings of every command that calls environments in its own process."""
 
-    env: str = Field(min_length=1)
-    env_kwargs: dict[str, Any] = Field(default_factory=dict)
     num_envs: int = Field(default=1, ge=1, le=MAX_ENVS)
     max_env_failures: int = Field(default=3, ge=1)
     step_timeout: Seconds | None = None
+
+
+class EnvironmentSettings(SteppingSettings):
+    """Settings of every command that makes the environments that a user names."""
+
+    env: str = Field(min_length=1)
+    env_kwargs: dict[str, Any] = Field(default_factory=dict)
 
     @field_validator("env_kwargs", mode="before")
     @classmethod

@@ -1,28 +1,23 @@
-"""Runs the Unity actor: opens the session, starts the players, steps, and closes.
+"""The adapter of Unity players: starts them, answers them, and ends them.
 
 The ports are already open (`actor_client.unity.start`).
 """
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from actor_client.adapters import AgentAdapter
+from actor_client.connection.link import LearnerLink
 from actor_client.connection.session import RunInfo
 from actor_client.counts import AgentCounts
-from actor_client.demos.players import PlayerDemos
-from actor_client.endings import closing, run_command
-from actor_client.exits import ActorError, ExitCode
-from actor_client.heartbeat import Heartbeat
-from actor_client.platform import stop_signals
-from actor_client.policy.actions import PolicyUnusable
-from actor_client.rollout.agents.scripts import ScriptedOpponent
-from actor_client.serving import served_metrics
+from actor_client.exits import ActorError
+from actor_client.running import Actor
 from actor_client.settings.commands import UnitySettings
-from actor_client.starting import make_link, refuse_lockstep
 from actor_client.unity.channels.plugins import ChannelPlugin, load_plugins
 from actor_client.unity.channels.side_channels import SideChannels
 from actor_client.unity.conversation import Conversation
@@ -46,37 +41,28 @@ _PLAY: Final = (
     "press Play in the Unity editor; whenever it has stopped, press Play again: the run continues until Ctrl-C"
 )
 _PLAY_AGAIN: Final = "the run continues: press Play again, or end it with Ctrl-C"
-_ADVICE: Final = MappingProxyType({"UNKNOWN_BEHAVIOR": "or change the Behavior Name in Unity (Behavior Parameters)"})
 
 
-def run_unity(
-    settings: UnitySettings, doors: Sequence[Door], stops: Sequence[str], on_error: Callable[[ActorError], bool]
-) -> ExitCode:
-    """Serves players for a learner until the run is over, the time is over, or a signal comes.
+class UnityAdapter(AgentAdapter):
+    """Serves Unity players.
 
     Args:
         settings: The user's settings.
         doors: The open ports.
-        stops: Holds the name of a signal that arrived before this function had its handler.
-        on_error: See `run_command`.
-
-    Returns:
-        The exit code. The error that ended the actor has been reported.
-    """
-    return run_command(lambda: UnityActor(settings, doors, stops).run(), settings, on_error)
-
-
-class UnityActor:
-    """One run of the command.
-
-    Args:
-        settings: The user's settings.
-        doors: The open ports.
-        stops: Holds the name of a signal that arrived before this object had its handler.
+        stops: Holds the name of a signal that arrived before the actor had its handler.
 
     Raises:
-        ActorError: The build, a plug-in, the script of opponents or the heartbeat file cannot be used.
+        ActorError: The build, a plug-in or the script of opponents cannot be used.
     """
+
+    simulator = "Unity players"
+    advice = MappingProxyType({"UNKNOWN_BEHAVIOR": "or change the Behavior Name in Unity (Behavior Parameters)"})
+    # The first round after a checkpoint begins with environments seeded from it. A player takes a seed only with its first
+    # message, so its draws after a reset depend on all its earlier draws.
+    lockstep_fault = (
+        "Unity players do not support: they take a seed only at their start, so they cannot repeat a run; remove "
+        "rollcast.lockstep from the run file, or train with rollcast act gym"
+    )
 
     def __init__(self, settings: UnitySettings, doors: Sequence[Door], stops: Sequence[str] = ()) -> None:
         self._settings = settings
@@ -89,21 +75,9 @@ class UnityActor:
         self._doors = doors
         self._executable = None if settings.env is None else find_build(settings.env)
         self._plugins = load_plugins(settings.side_channel)
-        self._script = None if settings.opponent is None else ScriptedOpponent(settings.opponent)
-        self._heartbeat = Heartbeat(settings.heartbeat_file)
-        self._link = make_link(
-            settings,
-            self._heartbeat,
-            "Unity players",
-            opponent=settings.opponent,
-            advice=_ADVICE,
-            quiet_seconds=settings.quiet_seconds,
-        )
-        self._demos = (
-            None
-            if settings.record is None
-            else PlayerDemos(settings.record, episodes=settings.record_episodes, on_enough=self._link.request_stop)
-        )
+        super().__init__(settings, settings.env or EDITOR, settings.opponent)
+        self.quiet_seconds = settings.quiet_seconds
+        self._link: LearnerLink
         self._processes: tuple[PlayerProcess, ...] = ()
         self._failure: ActorError | None = None
         self._gateway: Gateway | None = None
@@ -111,59 +85,43 @@ class UnityActor:
         self._told_at: float | None = None
         self._log = structlog.get_logger()
 
-    def run(self) -> None:
-        """Connects, starts the players, serves them, and closes the session in any case.
+    @contextmanager
+    def prepared(self, actor: Actor) -> Iterator[None]:
+        """Answers players at the open ports, and ends all players at the end of the block."""
+        self._link = actor.link
+        try:
+            with super().prepared(actor):
+                for door, conversation in zip(self._doors, self._conversations, strict=True):
+                    door.open(conversation)
+                self._say_where()
+                if self._stops:
+                    self._link.request_stop(self._stops[0])
+                yield
+        finally:
+            self._tell_players()
+            self._end_players()
+
+    def step(self, actor: Actor, run: RunInfo) -> None:
+        """Starts the players, and steps until the link stops.
 
         Raises:
-            ActorError: The actor cannot continue.
+            ActorError: The players failed too often.
+            PolicyUnusable: A policy cannot act on the observations.
         """
-        settings, link = self._settings, self._link
-        with stop_signals(link.request_stop, self._cut):
-            for door, conversation in zip(self._doors, self._conversations, strict=True):
-                door.open(conversation)
-            self._say_where()
-            link.start()
-            if self._stops:
-                link.request_stop(self._stops[0])
-            if settings.max_wall_seconds is not None:
-                link.stop_after(settings.max_wall_seconds)
-            try:
-                with closing(link), self._served_metrics():
-                    self._serve()
-            finally:
-                if self._demos is not None:
-                    self._demos.close()
-                self._tell_players()
-                self._end_players()
-
-    def _serve(self) -> None:
-        """Waits for the session, starts the players, and steps until the link stops.
-
-        Raises:
-            ActorError: The learner refused the actor, or the players failed too often.
-        """
-        settings, link = self._settings, self._link
-        run = link.open(settings.connect_timeout)
-        _refuse_lockstep(run)
         self._gateway = gateway = Gateway(
-            link,
+            actor.link,
             run,
             self._mailbox,
             self._conversations,
             channels=_channels(self._plugins, run),
             script=self._script,
             demos=self._demos,
-            heartbeat=self._heartbeat,
+            heartbeat=actor.heartbeat,
         )
-        with self._players(resolve_rules(settings, run), run, gateway):
-            try:
-                gateway.run()
-            except PolicyUnusable as error:
-                raise ActorError(ExitCode.POLICY_FAILED, str(error)) from None
+        with self._players(resolve_rules(self._settings, run), run, gateway):
+            gateway.run()
         if self._failure is not None:
             raise self._failure
-        if link.error is not None:
-            raise link.error
 
     @contextmanager
     def _players(self, rules: PlayerRules, run: RunInfo, gateway: Gateway) -> Iterator[None]:
@@ -209,18 +167,13 @@ class UnityActor:
         since_told_seconds = time.monotonic() - (self._told_at or time.monotonic())
         end_all(self._processes, max(0.0, LEAVE_SECONDS - since_told_seconds), TERM_SECONDS)
 
-    def _cut(self) -> None:
-        """Kills all players, inside a signal handler."""
+    def cut(self) -> None:
+        """Kills all players."""
         for process in self._processes:
             process.kill()
 
-    def _served_metrics(self) -> AbstractContextManager[None]:
-        """Serves the metrics of every actor and of players within the block."""
-        return served_metrics(
-            self._settings, self._link, self._heartbeat, self._settings.env or EDITOR, self._player_metrics
-        )
-
-    def _player_metrics(self) -> "PlayerMetrics":
+    def metrics(self) -> "PlayerMetrics":
+        """Returns the metrics of players."""
         from actor_client.unity.metrics import PlayerMetrics, PlayersSnapshot, snapshot  # noqa: PLC0415 - loads prometheus_client
 
         def read() -> PlayersSnapshot:
@@ -246,19 +199,3 @@ class UnityActor:
 def _channels(plugins: tuple[ChannelPlugin, ...], run: RunInfo) -> Callable[[int], SideChannels]:
     """Returns the factory of a player's side channels."""
     return lambda worker: SideChannels(worker, plugins, first_of_run=run.actor_index == 0 and worker == 0)
-
-
-def _refuse_lockstep(run: RunInfo) -> None:
-    """Refuses a lock-step run, which players could not repeat.
-
-    The first round after a checkpoint begins with environments seeded from it. A player takes a seed only with its
-    first message, so its draws after a reset depend on all its earlier draws.
-
-    Raises:
-        ActorError: The run is in lock-step.
-    """
-    refuse_lockstep(
-        run,
-        "Unity players do not support: they take a seed only at their start, so they cannot repeat a run; remove "
-        "rollcast.lockstep from the run file, or train with rollcast act gym",
-    )

@@ -1,13 +1,11 @@
 """The flags of `rollcast act unity`."""
 
 import argparse
-import os
 from typing import Final
 
 from rollcast.parsers import add_old_spelling
-from rollcast.proxies import spare_loopback
 
-from actor_client.command_line import add_common, add_opponent, add_recording, flags_of
+from actor_client.command_line import Command, add_common, add_opponent, add_recording
 
 DESCRIPTION: Final = """\
 Connects Unity players to a learner, which may be on another machine. A stock build or editor connects only to localhost,
@@ -39,7 +37,6 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="...",
         help=f"pass all remaining arguments to the build; must be last {_OF_RUN_FILE}",
     )
-    parser.set_defaults(run=_unity)
 
 
 def _add_players(parser: argparse.ArgumentParser) -> None:
@@ -94,9 +91,10 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _unity(parsed: argparse.Namespace) -> int:
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # before gRPC is loaded; Rollcast logs this itself
-    spare_loopback(os.environ)  # for the players
-    from actor_client.unity.start import run
-
-    return run(flags_of(parsed))
+COMMAND: Final = Command(
+    "serve Unity players: start a build, or wait for the editor",
+    DESCRIPTION,
+    add_flags,
+    "actor_client.unity.start:run",
+    "actor,unity",
+)

@@ -6,10 +6,12 @@ started at the same time as the actor. gRPC is the only large package that is lo
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
 from rollcast.files import overwrite
+from rollcast.proxies import spare_loopback
 
 from actor_client.command_line import missing_extra
 from actor_client.exits import ActorError, ExitCode
@@ -30,6 +32,7 @@ def run(flags: Mapping[str, object]) -> int:
     Raises:
         ActorError: The command line is wrong, a port is in use, or a module is missing.
     """
+    spare_loopback(os.environ)  # for the players
     stops: list[str] = []
     try:
         with stop_signals(stops.append):  # until the actor has its own handler: an import cannot be stopped cleanly
@@ -76,11 +79,10 @@ def _continue(flags: Mapping[str, object], doors: Sequence[Door] | None, stops: 
         from actor_client.settings.loading import load  # noqa: PLC0415 - see above
 
         settings = load(UnitySettings, flags)  # before slow steps, so that errors in the settings show at once
-        from actor_client.unity.app import run_unity  # noqa: PLC0415
+        from actor_client.running import run_actor  # noqa: PLC0415
+        from actor_client.unity.app import UnityAdapter  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise missing_extra(error, "actor,unity") from None
     on_error = partial(leave_error, settings.error_file)
-    if doors is not None:
-        return run_unity(settings, doors, stops, on_error)
-    with listening(settings.ports) as late:
-        return run_unity(settings, late, stops, on_error)
+    with nullcontext(doors) if doors is not None else listening(settings.ports) as open_doors:
+        return run_actor(partial(UnityAdapter, doors=open_doors, stops=stops), settings, on_error)

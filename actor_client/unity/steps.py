@@ -16,6 +16,7 @@ from rollcast.unity.forms import wire_layout
 from rollcast.unity.masks import MaskReader
 from rollcast.unity.sensors import BadSensorData, SensorReader, sensor_readers
 
+from actor_client.rollout.agents.interface import AskingAgents, EndedAgents
 from actor_client.unity.mailbox import BadPlayerData
 from actor_client.unity.specs import behavior_spec, parse_behavior_id, shown
 
@@ -28,50 +29,6 @@ MAX_BEHAVIORS: Final = 1024
 """Behaviors of one player, teams counted separately; bounds the memory that a player can use."""
 
 
-class DecisionBatch(NamedTuple):
-    """Agents of one behavior of one player that ask for a decision; n rows in the order of the message.
-
-    Attributes:
-        ids: Ids of the agents, int64 [n], unique.
-        observations: One array per observation, [n, *shape] each, in the order and dtype of the spec.
-        masks: uint8 [n, sum of branches], 1 = allowed, at least one choice per branch; None = all are allowed.
-        rewards: Rewards since each agent's last decision, float32 [n].
-        group_ids: int64 [n]; 0 = no group.
-        group_rewards: Group rewards since each agent's last decision, float32 [n].
-        faulty: Rows with NaN or infinity, replaced by 0, bool [n]; None if there are none.
-    """
-
-    ids: NDArray[np.int64]
-    observations: list[NDArray[Any]]
-    masks: NDArray[np.uint8] | None
-    rewards: NDArray[np.float32]
-    group_ids: NDArray[np.int64]
-    group_rewards: NDArray[np.float32]
-    faulty: Faulty = None
-
-
-class TerminalBatch(NamedTuple):
-    """Agents whose episode has just ended; see `DecisionBatch`.
-
-    Attributes:
-        ids: Ids of the agents, int64 [n], unique.
-        observations: The last observations, [n, *shape] each.
-        interrupted: The episode was ended from outside (a step limit), bool [n].
-        rewards: float32 [n].
-        group_ids: int64 [n].
-        group_rewards: float32 [n].
-        faulty: bool [n] or None.
-    """
-
-    ids: NDArray[np.int64]
-    observations: list[NDArray[Any]]
-    interrupted: NDArray[np.bool_]
-    rewards: NDArray[np.float32]
-    group_ids: NDArray[np.int64]
-    group_rewards: NDArray[np.float32]
-    faulty: Faulty = None
-
-
 class BehaviorStep(NamedTuple):
     """Agents of one behavior in one message.
 
@@ -81,8 +38,8 @@ class BehaviorStep(NamedTuple):
         faults: Lines for the log.
     """
 
-    decisions: DecisionBatch
-    terminals: TerminalBatch
+    decisions: AskingAgents
+    terminals: EndedAgents
     faults: tuple[str, ...]
 
 
@@ -133,13 +90,13 @@ class BehaviorForm:
         masks, line = self._masks.read(asking)
         if line is not None:
             faults.append(f"{self._who}: {line}")
-        decisions = DecisionBatch(ids, observations, masks, rewards, groups, group_rewards, faulty)
+        decisions = AskingAgents(ids, observations, masks, rewards, groups, group_rewards, faulty)
         terminals = self._no_terminals
         if len(asking) != len(infos):
             terminals = self._terminals([info for info in infos if info.done], faults)
         return BehaviorStep(decisions, terminals, tuple(faults))
 
-    def _terminals(self, ended: Infos, faults: list[str]) -> TerminalBatch:
+    def _terminals(self, ended: Infos, faults: list[str]) -> EndedAgents:
         if len(ended) > 1:
             first = {info.id: info for info in reversed(ended)}
             if len(first) != len(ended):
@@ -149,7 +106,7 @@ class BehaviorForm:
                 ended = [info for info in ended if first[info.id] is info]
         ids, observations, rewards, groups, group_rewards, faulty = self._common(ended, faults)
         interrupted = np.array([info.max_step_reached for info in ended], np.bool_)
-        return TerminalBatch(ids, observations, interrupted, rewards, groups, group_rewards, faulty)
+        return EndedAgents(ids, observations, interrupted, rewards, groups, group_rewards, faulty)
 
     def _common(self, infos: Infos, faults: list[str]) -> _Common:
         """Returns the fields that decisions and terminals share."""

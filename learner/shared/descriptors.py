@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, TypeVar
 
 import structlog
-
-from learner.shared.plugins import in_one_line
+from rollcast.text import in_one_line
 
 Made = TypeVar("Made")
 

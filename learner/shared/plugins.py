@@ -14,7 +14,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
-from rollcast.text import printable
+from rollcast.text import in_one_line
 
 from learner.shared.exits import ExitCode, UserError
 
@@ -63,16 +63,6 @@ def make(setting: str, name: str, call: Callable[[], Any]) -> Any:
         raise
     except BaseException as error:  # see above
         raise UserError(ExitCode.RUN_FILE, f"{setting} names {name!r}, which failed: {in_one_line(error)}") from error
-
-
-def in_one_line(error: BaseException) -> str:
-    """Returns an error's type and message in one short line; messages of users' code may have many lines, or fail."""
-    try:
-        said = str(error)
-    except BaseException as failure:  # noqa: BLE001 - reporting an error must not fail
-        said = f"its message cannot be formatted ({type(failure).__name__})"
-    # Protobuf rejects half of a surrogate pair, which file names can contain.
-    return printable(" ".join(f"{type(error).__name__}: {said}".split()))
 
 
 def place_of(error: BaseException) -> str:

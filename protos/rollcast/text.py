@@ -18,3 +18,13 @@ def printable(text: str, limit: int = MAX_TEXT_CHARS) -> str:
     if cut.isprintable():
         return cut
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in cut)
+
+
+def in_one_line(error: BaseException) -> str:
+    """Returns an error's type and message in one short line; messages of users' code may have many lines, or fail."""
+    try:
+        said = str(error)
+    except BaseException as failure:  # noqa: BLE001 - reporting an error must not fail
+        said = f"its message cannot be formatted ({type(failure).__name__})"
+    # Protobuf rejects half of a surrogate pair, which file names can contain.
+    return printable(" ".join(f"{type(error).__name__}: {said}".split()))

@@ -116,7 +116,8 @@ READERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("learner/shared/observe/summary_table.py", SERVERS),
     ("learner/shared/observe", ()),  # whole commands for others
     ("learner", ()),
-    ("actor_client/app.py", ("rollcast act gym",)),
+    ("actor_client/gym", ("rollcast act gym",)),
+    ("actor_client/adapters.py", ("rollcast act gym", "rollcast act boards")),
     ("actor_client/demos/players.py", ACTORS),
     ("actor_client/demos", ("rollcast act gym",)),
     ("actor_client/heartbeat.py", ("rollcast act healthcheck",)),

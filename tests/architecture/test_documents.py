@@ -1,5 +1,7 @@
 """Tests that documents agree with files and commands."""
 
+import argparse
+import importlib
 import re
 import struct
 import sys
@@ -50,9 +52,12 @@ def test_make_targets_exist() -> None:
         assert set(TARGET.findall("\n".join([*fenced, *quotes]))) <= targets, name
 
 
-def test_commands_of_the_documents_exist() -> None:
-    """Every command in a document exists, with its flags."""
-    known = {parser.prog: set(parser._option_string_actions) for parser in walk(whole_parser())}
+def test_commands_of_the_documents_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every command in a document exists, with its flags; one is that of the example package."""
+    monkeypatch.syspath_prepend(str(ROOT / "deploy" / "examples" / "rollcast_example"))
+    lamps = argparse.ArgumentParser("rollcast act lamps")
+    importlib.import_module("rollcast_example.actor").COMMAND.add_flags(lamps)
+    known = {parser.prog: set(parser._option_string_actions) for parser in (*walk(whole_parser()), lamps)}
     lines = [line for name in DOCUMENTS for line in COMMAND.findall(text_of(name))]
     found = set()
     for line in lines:

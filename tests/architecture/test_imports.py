@@ -117,7 +117,7 @@ def test_nothing_is_told_to_the_maker_of_the_runtime(program: str, tmp_path: Pat
     "module",
     [
         "rollcast.v1.session_pb2_grpc",
-        "actor_client.app",
+        "actor_client.gym.app",
         "actor_client.unity.server",
         "learner.cli.operator",
         "learner.service.calls.server",

@@ -63,9 +63,9 @@ _TRAINERS: Final = (
     "torch.distributed.run",
 )
 _ACTORS: Final = (
-    "actor_client.app",
     "actor_client.boards.app",
     "actor_client.cli",
+    "actor_client.gym.app",
     "actor_client.pettingzoo.app",
     "actor_client.policy.graph",
     "actor_client.unity.app",

@@ -125,6 +125,43 @@ def test_all_that_the_page_shows_learns(
     assert (folder / "Lamps.onnx").exists()
 
 
+def test_its_actor_trains(site: Path, processes: Processes, tmp_path: Path) -> None:
+    """`rollcast act` has the package's command: its rooms train like the Gymnasium ones, and each step has one fate."""
+    environment = {"PYTHONPATH": str(site)}
+    learner = processes.learner(run_file(tmp_path), environment=environment)
+    words = page.arguments_of("rollcast act lamps")
+    options = ["--learner", learner.address, "--log-format", "json"]
+    actor = processes.python("actor", "-m", "actor_client", "lamps", *words, *options, environment=environment)
+    learner.wait_for_version("Lamps", 1, actor)  # which checks the books of both sides
+    assert (learner.wait(), actor.wait()) == (0, 0), learner.said() + actor.said()
+    summary = summary_of(learner.folder)
+    assert (summary["stop_reason"], summary["mean_return_100"] >= 30) == ("target_return", True)
+    (books,) = actor.events("books")
+    fates = sum(books[fate] for fate in ("acked", "unacked", "open", "spooled"))
+    assert books["produced"] == fates + sum(books["discarded"].values()) + sum(books["dropped"].values())
+    assert 0 < summary["ledger"]["received"] <= books["produced"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["lamps", "--steps", "0"], 10, "--steps '0': input should be greater than or equal to 1"),
+        (["lamps", "--step", "9"], 10, "did you mean --steps?"),
+        (["lamps", "--learner", "127.0.0.1:1", "--connect-timeout", "0.2"], 20, "did not answer within 0.2 s"),
+    ],
+)
+def test_faults_at_its_actor_are_one_line(words: list[str], code: int, said: str, site: Path) -> None:
+    """The package's command has the messages and exit codes of every actor."""
+    done = subprocess.run(
+        [sys.executable, "-m", "actor_client", *words],
+        capture_output=True, text=True, timeout=300, check=False, cwd=ROOT, env={"PYTHONPATH": f"{site}"},
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert said in line
+    assert "Traceback" not in done.stderr
+
+
 def test_settings_of_packages_are_checked_and_shown(site: Path, tmp_path: Path) -> None:
     """Settings have their defaults, and only trainers and encoders import torch."""
     done = checked(site, run_file(tmp_path, trainer_type="ppo", network_settings={"hidden_units": 32}), "--json")

@@ -1,6 +1,7 @@
 """Runs `rollcast play`."""
 
 import sys
+from collections.abc import Mapping
 from importlib.metadata import version
 
 from actor_client.boards.catalog import make_game
@@ -12,14 +13,16 @@ from actor_client.boards.records import RecordFolder
 from actor_client.boards.shogi import ShogiGame
 from actor_client.exits import ActorError, ExitCode
 from actor_client.settings.boards import PlaySettings
+from actor_client.settings.loading import load
 
 
-def run_play(settings: PlaySettings) -> ExitCode:
+def run_play(flags: Mapping[str, object]) -> ExitCode:
     """Plays a model, in the terminal or as an engine, until the user leaves.
 
     Raises:
-        ActorError: The game or the model cannot be used.
+        ActorError: The command line is wrong, or the game or the model cannot be used.
     """
+    settings = load(PlaySettings, flags)
     game = make_game(settings.game, settings.max_plies)
     if settings.usi and not isinstance(game, ShogiGame):
         raise ActorError(ExitCode.USAGE, f"--usi is a protocol of shogi; leave it out for {settings.game}")

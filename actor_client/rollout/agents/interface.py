@@ -1,11 +1,11 @@
 """The interface between a simulator and the loop that acts for its agents.
 
-`actor_client.unity` and `actor_client.pettingzoo` implement it.
+`actor_client.unity`, `actor_client.pettingzoo` and `actor_client.boards` implement it.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,51 +15,54 @@ from actor_client.policy.actions import Actions
 from actor_client.rollout.episodes import FinishedGame
 
 
-class AgentBatch(Protocol):
-    """n agents of one behavior id in one environment, in one message.
+class AskingAgents(NamedTuple):
+    """n agents of one behavior id in one environment that ask for actions, in one message.
 
     Rewards are sums since the agent's previous action; the first rewards of an agent belong to no action.
+
+    Attributes:
+        ids: Ids of the agents in their environment, int64 [n], unique.
+        observations: One array per observation, [n, *shape] each, in the order and dtype of the spec.
+        masks: uint8 [n, sum of branches], 1 = allowed, at least one choice per branch; None = all are allowed.
+        rewards: float32 [n].
+        group_ids: Ids of the agents' groups in their environment, int64 [n]; 0 = none.
+        group_rewards: float32 [n].
+        faulty: Agents with values that were not finite and were replaced by 0, bool [n]; None = none.
     """
 
-    @property
-    def ids(self) -> NDArray[np.int64]:
-        """Ids of the agents in their environment, [n]."""
-
-    @property
-    def observations(self) -> Sequence[NDArray[Any]]:
-        """One array per observation, [n, *shape] each, in the order and dtype of the spec."""
-
-    @property
-    def rewards(self) -> NDArray[np.float32]:
-        """Rewards, [n]."""
-
-    @property
-    def group_ids(self) -> NDArray[np.int64]:
-        """Ids of the agents' groups in their environment, [n]; 0 = none."""
-
-    @property
-    def group_rewards(self) -> NDArray[np.float32]:
-        """Group rewards, [n]."""
-
-    @property
-    def faulty(self) -> NDArray[np.bool_] | None:
-        """Agents with values that were not finite and were replaced by 0, [n]; None = none."""
+    ids: NDArray[np.int64]
+    observations: Sequence[NDArray[Any]]
+    masks: NDArray[np.uint8] | None
+    rewards: NDArray[np.float32]
+    group_ids: NDArray[np.int64]
+    group_rewards: NDArray[np.float32]
+    faulty: NDArray[np.bool_] | None = None
 
 
-class AskingAgents(AgentBatch, Protocol):
-    """Agents that ask for actions."""
+class EndedAgents(NamedTuple):
+    """n agents of one behavior id in one environment whose episodes ended; see `AskingAgents`.
 
-    @property
-    def masks(self) -> NDArray[np.uint8] | None:
-        """Allowed choices, 1 = allowed, [n, sum of branches]; None = all."""
+    Attributes:
+        ids: int64 [n], unique.
+        observations: The last observations, [n, *shape] each.
+        interrupted: True if the episode was ended from outside, as by a step limit, bool [n]; otherwise its last state is
+            terminal.
+        rewards: float32 [n].
+        group_ids: int64 [n].
+        group_rewards: float32 [n].
+        faulty: bool [n] or None.
+    """
+
+    ids: NDArray[np.int64]
+    observations: Sequence[NDArray[Any]]
+    interrupted: NDArray[np.bool_]
+    rewards: NDArray[np.float32]
+    group_ids: NDArray[np.int64]
+    group_rewards: NDArray[np.float32]
+    faulty: NDArray[np.bool_] | None = None
 
 
-class EndedAgents(AgentBatch, Protocol):
-    """Agents whose episodes ended."""
-
-    @property
-    def interrupted(self) -> NDArray[np.bool_]:
-        """True if the episode was ended from outside, [n]; otherwise its last state is terminal."""
+AgentBatch = AskingAgents | EndedAgents
 
 
 class Simulator(Protocol):

@@ -14,15 +14,9 @@ from rollcast.v1 import policy_pb2
 from actor_client.counts import RolloutCounts
 from actor_client.envs.base import EnvBatch, MaskArray, Observations, StepResult
 from actor_client.envs.errors import EnvironmentFailed, EnvironmentFailedTooOften, UnknownEnvironment, UnsupportedSpace
-from actor_client.logs import Notices, indented
 from actor_client.policy.actions import Actions
+from actor_client.rollout.failures import LONGEST_REMAKE_PAUSE_SECONDS, FailureLog, FailureRate
 from actor_client.rollout.link import Link
-
-REMAKE_PAUSE_SECONDS: Final = 0.25
-"""Pause before environments are remade, doubled with each consecutive failure; a simulator may need time to end."""
-LONGEST_REMAKE_PAUSE_SECONDS: Final = 10.0
-STEPS_PER_FAILURE: Final = 100
-"""Steps of every environment that offset one failure."""
 
 STEP: Final = "step()"
 RESET: Final = "reset()"
@@ -33,40 +27,6 @@ DONE: Final = "it has stepped to the end"
 _NO_WAY_IN: Final = "the environment has no method set_parameters, and its reset() takes no options at each episode"
 
 _log = structlog.get_logger(__name__)
-
-
-class FailureRate:
-    """Judges whether failures are too frequent: many in a row, or over one per `STEPS_PER_FAILURE` steps for long.
-
-    A leaky bucket: a failure adds 1, a step removes 1 / `STEPS_PER_FAILURE`, and `most` is the limit.
-
-    Args:
-        most: Number of consecutive failures that is too many.
-
-    Attributes:
-        failures: Failures since the bucket was last empty.
-        since_steps: Steps taken before the first of these failures.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._level = 0.0
-        self._steps = 0
-        self.failures = 0
-        self.since_steps = 0
-
-    def failed(self, steps: int) -> bool:
-        """Counts a failure; returns whether failures are too frequent.
-
-        Args:
-            steps: Steps of every environment taken so far.
-        """
-        left = max(0.0, self._level - (steps - self._steps) / STEPS_PER_FAILURE)
-        if left == 0.0:
-            self.failures, self.since_steps = 0, steps
-        self._level, self._steps = left + 1.0, steps
-        self.failures += 1
-        return self._level >= self._most
 
 
 class RecoverableBatch:
@@ -87,7 +47,6 @@ class RecoverableBatch:
         num_envs: Number of environments, E.
         observations: Present observations; empty before the first reset.
         masks: Allowed choices; None = all.
-        failures: Number of failures.
         steps: Steps taken by every environment.
         calls: Number of calls begun.
         revision: Revision of the environment parameters of episodes that begin now; 0 = none reach the environments.
@@ -115,13 +74,12 @@ class RecoverableBatch:
         self._counts = counts
         self._rate = FailureRate(max_failures)
         self._pause_seconds = pause_seconds
-        self._notices = Notices()
+        self._log = FailureLog(counts)
         self.spec = batch.spec
         self.num_envs = batch.num_envs
         self._is_masked: bool | None = None
         self.observations: Observations = []
         self.masks: MaskArray | None = None
-        self.failures = 0
         self.steps = 0
         self.calls = 0
         self.call = ""
@@ -131,7 +89,11 @@ class RecoverableBatch:
         self._assignment: policy_pb2.Assignment | None = None
         self._in_row = 0
         self._failed_at_steps = 0
-        self._shown = ""
+
+    @property
+    def failures(self) -> int:
+        """Number of failures."""
+        return self._log.failures
 
     @property
     def failures_in_row(self) -> int:
@@ -255,23 +217,10 @@ class RecoverableBatch:
         """
         self._in_row = self.failures_in_row + 1
         self._failed_at_steps = self.steps
-        self.failures += 1
         counts = self._counts
-        counts.env_failed(failure.message)
-        traceback = failure.traceback if failure.traceback != self._shown else ""
-        if (left_out := self._notices.due("environment_failed")) is not None:
-            self._shown = failure.traceback
-            _log.warning(
-                "environment_failed",
-                error=failure.message,
-                in_row=self._in_row,
-                failures=self.failures,
-                discarded_steps=counts.env_discarded_steps,
-                steps=self.steps * self.num_envs,
-                left_out=left_out,
-                **({"exception": indented(traceback)} if traceback else {}),
-            )
-            traceback = ""
+        traceback = self._log.add(
+            failure, self._in_row, discarded_steps=counts.env_discarded_steps, steps=self.steps * self.num_envs
+        )
         if self._rate.failed(self.steps) and not self._link.stopping:
             raise EnvironmentFailedTooOften(
                 self._rate.failures, self.steps - self._rate.since_steps, failure, traceback

@@ -17,8 +17,9 @@ from actor_client.policy.actions import ActingPolicy, FloatArray, PolicyUnusable
 from actor_client.policy.noise import Noise, RoundNoise
 from actor_client.rollout.assignment import Task, TaskReader
 from actor_client.rollout.evaluation import OTHER_STREAM, evaluation_noise
+from actor_client.rollout.failures import REMAKE_PAUSE_SECONDS
 from actor_client.rollout.link import BehaviorLink, Link
-from actor_client.rollout.vector.environments import REMAKE_PAUSE_SECONDS, RecoverableBatch
+from actor_client.rollout.vector.environments import RecoverableBatch
 from actor_client.rollout.vector.evaluation import VectorEvaluationRound
 from actor_client.rollout.vector.lockstep import LockstepRounds
 from actor_client.rollout.vector.recorder import Recorder
@@ -66,8 +67,8 @@ class LoopLimits:
     Attributes:
         max_steps: Steps after which the rollout ends; 0 = no limit.
         max_episodes: Finished episodes after which the rollout ends; 0 = no limit.
-        max_env_failures: See `actor_client.rollout.vector.environments.FailureRate`.
-        remake_pause_seconds: See `actor_client.rollout.vector.environments.REMAKE_PAUSE_SECONDS`.
+        max_env_failures: See `actor_client.rollout.failures.FailureRate`.
+        remake_pause_seconds: See `actor_client.rollout.failures.REMAKE_PAUSE_SECONDS`.
     """
 
     max_steps: int = 0

@@ -11,6 +11,7 @@ import structlog
 from numpy.typing import NDArray
 from rollcast.enums import HoldReason
 from rollcast.errors import Draining, StreamSuperseded
+from rollcast.text import in_one_line
 from rollcast.v1 import policy_pb2, trajectory_pb2
 
 from learner.link.channel import Link
@@ -45,7 +46,6 @@ from learner.service.metrics.behaviors import HoldClock
 from learner.service.policies.broadcast import ASSIGNMENT, Broadcast, Subscription
 from learner.service.policies.store import PolicyStore
 from learner.shared.exits import ExitCode
-from learner.shared.plugins import in_one_line
 
 _log = structlog.get_logger(__name__)
 

@@ -19,12 +19,11 @@ from pathlib import Path
 from typing import Literal, TextIO, cast
 
 import structlog
-from rollcast.text import printable
+from rollcast.text import in_one_line, printable
 from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
 
 from learner.shared.observe.jsonfile import AppendFile, as_json
 from learner.shared.observe.rates import Throttle
-from learner.shared.plugins import in_one_line
 
 LOG_FILE = "logs/learner.jsonl"
 MAX_FILE_BYTES = 16 * 2**20

@@ -18,8 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 import structlog
 from numpy.typing import NDArray
-
-from learner.shared.plugins import in_one_line
+from rollcast.text import in_one_line
 
 log = structlog.get_logger(__name__)
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import structlog
 from rollcast.files import read_regular
+from rollcast.text import in_one_line
 
 from learner.shared.exits import ExitCode, UserError
 from learner.shared.files import write_file
-from learner.shared.plugins import in_one_line
 from learner.shared.runfolder.choice import (
     BEHAVIOR_KIND,
     BEST_FILE,

@@ -13,9 +13,10 @@ from importlib.metadata import entry_points
 from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
+from rollcast.text import in_one_line
 
 from learner.shared.exits import ExitCode, UserError
-from learner.shared.plugins import find, in_one_line
+from learner.shared.plugins import find
 from learner.shared.settings.base import SettingsModel
 
 TRAINERS: Final = "rollcast.trainers"

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Final
 
 import structlog
+from rollcast.text import in_one_line
 
 from learner.link.control import Close, Closed, Failed, Stopped
 from learner.link.footprint import JudgeDeclaration
@@ -22,7 +23,7 @@ from learner.link.to_trainers import Declared
 from learner.shared.descriptors import with_descriptors
 from learner.shared.exits import ExitCode, UserError
 from learner.shared.observe.logs import LOG_FILE
-from learner.shared.plugins import in_one_line, place_of
+from learner.shared.plugins import place_of
 from learner.training.export.describe import describe
 from learner.training.export.publisher import PolicyPublisher
 from learner.training.lockstep.barrier import Lockstep

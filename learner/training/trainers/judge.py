@@ -14,11 +14,11 @@ from rollcast.enums import Squash
 from rollcast.errors import Untrainable
 from rollcast.limits import MAX_POLICY_BYTES
 from rollcast.specs import BehaviorSpec
+from rollcast.text import in_one_line
 from torch import nn
 
 from learner.link.footprint import Footprint, JudgeDeclaration, Judgement
 from learner.shared.exits import ExitCode, UserError
-from learner.shared.plugins import in_one_line
 from learner.shared.settings.extensions import TRAINERS, declared
 from learner.shared.settings.hyperparameters import OWN_TRAINERS
 from learner.shared.settings.rewards import LearnedSignalSettings

@@ -16,6 +16,7 @@ import structlog
 from rollcast.errors import CheckpointFailed as SavingRefused
 from rollcast.errors import NothingToSave
 from rollcast.history import History
+from rollcast.text import in_one_line
 
 from learner.link.channel import Link
 from learner.link.control import Answer, Request, RequestKind, Seen, StopTurns
@@ -24,7 +25,6 @@ from learner.link.to_trainers import Actors, Books, Declared, Experience, QueueF
 from learner.link.turns import TurnKind
 from learner.shared.descriptors import with_descriptors
 from learner.shared.exits import UserError
-from learner.shared.plugins import in_one_line
 from learner.shared.runfolder.documents import CheckpointFailed
 from learner.training.networks.visual import log_fitting_towers
 from learner.training.trainers.base import Trainer

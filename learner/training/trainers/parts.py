@@ -6,10 +6,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
+from rollcast.text import in_one_line
+
 from learner.link.to_trainers import Experience
 from learner.shared.exits import ExitCode, UserError
 from learner.shared.observe.summary import BehaviorSummary
-from learner.shared.plugins import in_one_line
 from learner.training.trainers.base import Trainer
 
 Trainers: TypeAlias = Mapping[str, Trainer]

@@ -19,12 +19,12 @@ from rollcast.specs import BehaviorSpec
 from rollcast.v1 import policy_pb2, trajectory_pb2
 
 from actor_client.boards.catalog import make_game
-from actor_client.boards.loop import BoardLoop
 from actor_client.boards.positions import Position
 from actor_client.boards.records import BoardGame
 from actor_client.boards.table import DRAWN, FIRST_SCORE, Table
 from actor_client.connection.link import LearnerLink
 from actor_client.policy.runner import Policy
+from actor_client.rollout.agents.stepping import SteppingLoop
 from tests.actor_client.pettingzoo.harness import column, columns, segments
 from tests.actor_client.scripted import DEAD_SECONDS, ScriptedLearner
 from tests.actor_client.unity.policies import described, flat_policy
@@ -36,32 +36,34 @@ LEARN, OPPONENT = AssignmentRole.LEARN, AssignmentRole.OPPONENT
 def plies(table: Table, rounds: int, numbers: random.Random) -> Iterator[Any]:
     """Plays random legal moves; yields the reports of each ply."""
     for _ in range(rounds):
-        reports = table.advance()
+        reports: Any = table.advance()
         yield reports
         table.act({
-            report.team: [int(numbers.choice(np.flatnonzero(mask))) for mask in report.asking.masks] for report in reports
+            report.team: [int(numbers.choice(np.flatnonzero(mask))) for mask in report.request.asking.masks] for report in reports
         })  # fmt: skip
 
 
 def test_teams_take_turns_at_moving_first() -> None:
     """Each ply asks one agent of each game; the first mover changes with each game, and half of the games begin so."""
     over: list[tuple[int, Position]] = []
-    table = Table(make_game("tic_tac_toe"), 6, finished=lambda position, first: over.append((first, position)))
+    table = Table(
+        make_game("tic_tac_toe"), 6, "Nought", finished=lambda position, first: over.append((first, position))
+    )
     first: dict[int, list[int]] = {index: [] for index in range(6)}
     ended: Counter[int] = Counter()
     for reports in plies(table, 60, random.Random(1)):
-        asked = sorted(np.concatenate([report.asking.ids for report in reports]).tolist())
+        asked = sorted(np.concatenate([report.request.asking.ids for report in reports]).tolist())
         assert [identity // 2 for identity in asked] == list(range(6))
         for report in reports:
-            assert (report.asking.ids % 2 == report.team).all()
-            assert (report.ended.ids % 2 == report.team).all()
-            assert report.results.tolist() == report.ended.rewards.tolist()
-            ended.update((report.ended.ids // 2).tolist())
-            for row, identity in enumerate(report.asking.ids.tolist()):
-                if report.asking.observations[0][row, 0].sum() == 9:  # nothing stands on the board
+            assert (report.request.asking.ids % 2 == report.team).all()
+            assert (report.request.ended.ids % 2 == report.team).all()
+            assert report.request.results.tolist() == report.request.ended.rewards.tolist()
+            ended.update((report.request.ended.ids // 2).tolist())
+            for row, identity in enumerate(report.request.asking.ids.tolist()):
+                if report.request.asking.observations[0][row, 0].sum() == 9:  # nothing stands on the board
                     first[identity // 2].append(report.team)
-        assert sorted(reports[0].ended.ids // 2) == sorted(reports[1].ended.ids // 2)
-        assert (reports[0].ended.rewards == -reports[1].ended.rewards).all()
+        assert sorted(reports[0].request.ended.ids // 2) == sorted(reports[1].request.ended.ids // 2)
+        assert (reports[0].request.ended.rewards == -reports[1].request.ended.rewards).all()
     for index, teams in first.items():
         assert teams == [(index + game) % 2 for game in range(len(teams))]
         assert len(teams) > 3
@@ -71,7 +73,7 @@ def test_teams_take_turns_at_moving_first() -> None:
 def test_statistics_of_first_movers() -> None:
     """A game tells both teams whether its first mover won, and whether it was drawn."""
     over: list[Position] = []
-    table = Table(make_game("tic_tac_toe"), 8, finished=lambda position, _: over.append(position))
+    table = Table(make_game("tic_tac_toe"), 8, "Nought", finished=lambda position, _: over.append(position))
     told = {FIRST_SCORE: 0.0, DRAWN: 0.0}
     for reports in plies(table, 40, random.Random(2)):
         assert reports[0].stats == reports[1].stats
@@ -84,11 +86,11 @@ def test_statistics_of_first_movers() -> None:
 
 def test_random_plies_begin_each_game() -> None:
     """Games begin after random moves, which differ and no agent is asked for; a game that they end is begun again."""
-    table = Table(make_game("tic_tac_toe"), 50, random_plies=8, random_numbers=random.Random(3))
+    table = Table(make_game("tic_tac_toe"), 50, "Nought", random_plies=8, random_numbers=random.Random(3))
     reports = table.advance()
-    stones = [9 - row[0].sum() for report in reports for row in report.asking.observations[0]]
+    stones = [9 - row[0].sum() for report in reports for row in report.request.asking.observations[0]]
     assert stones == [8] * 50
-    boards = {row.tobytes() for report in reports for row in report.asking.observations[0]}
+    boards = {row.tobytes() for report in reports for row in report.request.asking.observations[0]}
     assert len(boards) > 5
 
 
@@ -99,7 +101,7 @@ def playing(learner: ScriptedLearner) -> Iterator[LearnerLink]:
     link.start()
     run = link.open(DEAD_SECONDS)
     game = make_game("nim")
-    loop = BoardLoop(link, run.assignment, Table(game, 4), game.spec("Ball"))
+    loop = SteppingLoop(link, run.assignment, [Table(game, 4, "Ball")])
     thread = threading.Thread(target=loop.run, name="table")
     thread.start()
     try:

@@ -175,7 +175,7 @@ def test_outputs_that_are_not_finite_are_refused() -> None:
         load(behavior, models.graph(behavior, bias=float("inf")))
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # what numpy says of infinity; see app.run_gym
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # what numpy says of infinity; see endings.run_command
 @pytest.mark.parametrize("deterministic", [False, True])
 @pytest.mark.parametrize("sizes", [{"continuous": 2}, {"branches": (3, 2)}, {"continuous": 1, "branches": (2,)}])
 def test_a_policy_that_has_diverged_never_acts(sizes: dict[str, Any], deterministic: bool) -> None:
@@ -194,7 +194,7 @@ def test_a_policy_that_has_diverged_never_acts(sizes: dict[str, Any], determinis
     assert np.isfinite(policy.act([seen * 0], None, noise_for(behavior, agents=2)).log_prob).all()
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # what numpy says of infinity; see app.run_gym
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # what numpy says of infinity; see endings.run_command
 def test_a_deviation_beyond_all_numbers_is_a_policy_that_has_diverged() -> None:
     """A policy with finite outputs but an infinite standard deviation is refused."""
     behavior = models.spec(continuous=1)
@@ -204,7 +204,7 @@ def test_a_deviation_beyond_all_numbers_is_a_policy_that_has_diverged() -> None:
         policy.act([OBSERVATIONS[0] * 200], None, noise_for(behavior))
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # what numpy says of infinity; see app.run_gym
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # what numpy says of infinity; see endings.run_command
 def test_an_environment_that_shows_nan_gets_numbers_for_it_and_the_policy_is_not_blamed() -> None:
     """Agents with NaN or infinite observations act by zero outputs; other agents are not affected."""
     behavior = models.spec(continuous=2, branches=(3,))

@@ -99,25 +99,3 @@ def test_what_leaves_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(UserError, match="which failed: ") as caught:
         plugins.make("rollcast.test", "mine", make)
     assert caught.value.exit_code is ExitCode.RUN_FILE
-
-
-class SpeechlessError(Exception):
-    """An error whose message raises."""
-
-    def __str__(self) -> str:
-        raise SystemExit(3)
-
-
-@pytest.mark.parametrize(
-    ("error", "told"),
-    [
-        (ValueError("one\n  two"), "ValueError: one two"),
-        (SpeechlessError(), "SpeechlessError: its message cannot be formatted (SystemExit)"),
-        (ValueError("long " * 10_000), f"ValueError: {'long ' * 57}lo…"),
-        (ValueError("\x1b[2Jgone"), "ValueError: \\x1b[2Jgone"),
-        (OSError("no file \udcff"), "OSError: no file \\udcff"),
-    ],
-)
-def test_any_error_can_be_told(error: Exception, told: str) -> None:
-    """Any error is described in one printable line."""
-    assert plugins.in_one_line(error) == told

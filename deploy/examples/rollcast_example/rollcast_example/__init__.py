@@ -1,1 +1,1 @@
-"""Adds trainers, a reward signal, an encoder, a statistics writer and a callback to Rollcast."""
+"""Adds trainers, a reward signal, an encoder, a statistics writer, a callback and an actor to Rollcast."""

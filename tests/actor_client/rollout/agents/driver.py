@@ -12,8 +12,8 @@ from rollcast.enums import SegmentEnd
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 from actor_client.policy.actions import Actions
+from actor_client.rollout.agents.interface import AskingAgents, EndedAgents
 from actor_client.rollout.agents.recorder import MAX_AGENTS, AgentRecorder
-from actor_client.unity.steps import DecisionBatch, TerminalBatch
 from tests.actor_client.rollout.harness import KeepingLink, Piece, pieces
 
 SPEC = BehaviorSpec(
@@ -54,7 +54,7 @@ class Driver:
     ) -> NDArray[np.int64]:
         """Lets agents ask with one number each, and answers them unless the test does."""
         count = len(seen)
-        batch = DecisionBatch(
+        batch = AskingAgents(
             ids=np.array(list(seen), np.int64),
             observations=observed(seen.values()),
             masks=None if masks is None else np.array(masks, np.uint8),
@@ -80,7 +80,7 @@ class Driver:
     ) -> None:
         """Ends episodes of agents, some of them truncated."""
         count = len(seen)
-        batch = TerminalBatch(
+        batch = EndedAgents(
             ids=np.array(list(seen), np.int64),
             observations=observed(seen.values()),
             interrupted=np.isin(list(seen), list(cut_off)),

@@ -13,8 +13,8 @@ from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 from actor_client.connection.books import Books
 from actor_client.policy.actions import Actions
+from actor_client.rollout.agents.interface import AskingAgents, EndedAgents
 from actor_client.rollout.agents.recorder import AgentRecorder
-from actor_client.unity.steps import DecisionBatch, TerminalBatch
 from tests.actor_client.rollout.harness import KeepingLink
 
 SPEC = BehaviorSpec(
@@ -150,7 +150,7 @@ class Play:
         seen, rewards, group_rewards = self.take(count), self.rewards(count), self.rewards(count)
         cut_off = self.random.random(count) < 0.5
         faulty = self.random.random(count) < self.case.fault_share
-        batch = TerminalBatch(
+        batch = EndedAgents(
             np.array(ids, np.int64), observed(seen), cut_off, rewards, np.zeros(count, np.int64), group_rewards,
             faulty if faulty.any() else None,
         )  # fmt: skip
@@ -195,7 +195,7 @@ class Play:
             groups.append(episode.group)
             episode.is_known &= not faulty[place]
             episode.waiting = float(seen[place]), tuple(masks[place].tolist())
-        batch = DecisionBatch(
+        batch = AskingAgents(
             np.array(identities, np.int64), observed(seen), masks if (masks == 0).any() else None, rewards,
             np.array(groups, np.int64), group_rewards, faulty if faulty.any() else None,
         )  # fmt: skip

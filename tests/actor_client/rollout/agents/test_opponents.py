@@ -14,11 +14,10 @@ from rollcast.chunks import GameResult
 
 from actor_client.policy.actions import MemoryForm
 from actor_client.policy.noise import Noise
-from actor_client.rollout.agents.interface import AgentRequest
+from actor_client.rollout.agents.interface import AgentRequest, AskingAgents, EndedAgents
 from actor_client.rollout.agents.opponents import REPORT_SECONDS, OpponentRound
 from actor_client.rollout.agents.scripts import ScriptedOpponent
 from actor_client.rollout.assignment import Pinned, Seat
-from actor_client.unity.steps import DecisionBatch, TerminalBatch
 from tests.actor_client.rollout.agents.driver import SPEC, observed
 from tests.actor_client.rollout.harness import KeepingLink, RulePolicy
 
@@ -46,7 +45,7 @@ class Opponents:
     def ask(self, *identities: int, reward: float = 0.0) -> list[int] | None:
         """Lets agents ask and answers them; returns their choices, or None if they must wait."""
         count = len(identities)
-        batch = DecisionBatch(
+        batch = AskingAgents(
             ids=np.array(identities, np.int64),
             observations=observed(range(count)),
             masks=None,
@@ -70,9 +69,9 @@ class Opponents:
         results = None if result is None else np.array([result], np.int8)
         self.round.finish(0, self._ended(identity, reward=reward), results)
 
-    def _ended(self, *identities: int, reward: float = 0.0) -> TerminalBatch:
+    def _ended(self, *identities: int, reward: float = 0.0) -> EndedAgents:
         count = len(identities)
-        return TerminalBatch(
+        return EndedAgents(
             np.array(identities, np.int64),
             observed(range(count)),
             np.zeros(count, np.bool_),

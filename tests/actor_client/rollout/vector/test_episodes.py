@@ -46,7 +46,7 @@ def played(*episodes: list[float]) -> tuple[JudgingLink, RolloutLoop]:
     return link, RolloutLoop(lambda: batch, batch, KeepingSession(), lambda: link, limits=limits)
 
 
-@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # inf - inf; see app.run_gym
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # inf - inf; see endings.run_command
 @pytest.mark.parametrize("bad", [[NAN, 1.0], [INF, 1.0], [INF, -INF]])
 def test_one_bad_reward_costs_one_chunk(bad: list[float]) -> None:
     """A bad reward costs the chunk of its row and the episode's record."""

@@ -13,7 +13,7 @@ from actor_client.counts import RolloutCounts
 from actor_client.envs.errors import EnvironmentFailedTooOften
 from actor_client.envs.scalar import ScalarBatch
 from actor_client.exits import ExitCode
-from actor_client.rollout.vector.environments import STEPS_PER_FAILURE
+from actor_client.rollout.failures import STEPS_PER_FAILURE
 from actor_client.rollout.vector.loop import LoopLimits, RolloutLoop
 from tests.actor_client.envs import toys
 from tests.actor_client.rollout.harness import KeepingLink, KeepingSession, RulePolicy, pieces

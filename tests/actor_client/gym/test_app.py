@@ -235,7 +235,7 @@ def test_behaviors_are_named_after_environments(env: str, name: str) -> None:
 def test_nothing_under_actor_client_imports_torch() -> None:
     """No module under actor_client imports torch."""
     script = (
-        "import importlib, pkgutil, sys, actor_client, actor_client.app, actor_client.counts\n"
+        "import importlib, pkgutil, sys, actor_client, actor_client.gym.app, actor_client.counts\n"
         "assert 'prometheus_client' not in sys.modules, 'needed only to serve metrics'\n"
         "for found in pkgutil.walk_packages(actor_client.__path__, 'actor_client.'):\n"
         "    if not found.name.endswith('__main__'):\n"

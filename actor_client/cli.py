@@ -16,12 +16,13 @@ from typing import Any, Final, NoReturn
 
 from rollcast.console import COMMANDS, add_completion, print_versions, report_old_package
 from rollcast.parsers import StrictParser
+from rollcast.streams import prepare_streams
 from rollcast.text import MAX_ERROR_CHARS, printable
 
 from actor_client.boards.cli import PLAY
 from actor_client.command_line import Command, flags_of, missing_extra
 from actor_client.exits import WORKER_THREADS, ActorError, ExitCode
-from actor_client.platform import exit_at_once, plain_interrupts, prepare_streams
+from actor_client.platform import exit_at_once, plain_interrupts
 from actor_client.registry import GROUP, Entry, entries
 
 PROG = "rollcast-actor"

@@ -4,24 +4,12 @@ The codes are in ranges, so that a script or a restart policy can distinguish th
 environment and the installation, 20-29 the network, 30-39 the protocol, 40-49 failures of running environments.
 """
 
-import enum
-from typing import Final, Self
+from typing import Final
+
+from rollcast.exits import CodeWithHelp
 
 WORKER_THREADS: Final = "rollcast-policy"
 """Beginning of the names of threads that load policies, and that the end of a command does not wait for."""
-
-
-class CodeWithHelp(enum.IntEnum):
-    """Exit codes of a command, each with one line of help."""
-
-    help: str
-
-    def __new__(cls, value: int, help_text: str) -> Self:
-        """Makes a member from its number and its help text."""
-        member = int.__new__(cls, value)
-        member._value_ = value
-        member.help = help_text
-        return member
 
 
 class ExitCode(CodeWithHelp):

@@ -1,12 +1,10 @@
 """Log lines on standard error: snake_case events with fields, as text or one JSON object per line."""
 
 import logging
-import sys
-import time
-from collections.abc import Callable
 from typing import Literal, TextIO, cast
 
 import structlog
+from rollcast.streams import ErrorStream
 from rollcast.text import printable
 from structlog.typing import EventDict, Processor, WrappedLogger
 
@@ -34,7 +32,7 @@ def configure(log_format: LogFormat, level: LogLevel) -> None:
         else [
             _fit_for_terminals,
             structlog.dev.ConsoleRenderer(
-                colors=_Sink().isatty(),
+                colors=ErrorStream().isatty(),
                 pad_event_to=EVENT_COLUMN_CHARS,
                 sort_keys=False,
                 exception_formatter=structlog.dev.plain_traceback,
@@ -44,31 +42,9 @@ def configure(log_format: LogFormat, level: LogLevel) -> None:
     structlog.configure(
         processors=[structlog.processors.add_log_level, stamp, *rendering],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", _Sink())),
+        logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", ErrorStream())),
         cache_logger_on_first_use=False,
     )
-
-
-class _Sink:
-    """Writes to the present standard error; a closed terminal does not end the actor."""
-
-    def write(self, text: str) -> int:
-        try:
-            return sys.stderr.write(text)
-        except (OSError, ValueError):  # ValueError: the stream was closed
-            return 0
-
-    def flush(self) -> None:
-        try:
-            sys.stderr.flush()
-        except (OSError, ValueError):
-            return
-
-    def isatty(self) -> bool:
-        try:
-            return sys.stderr.isatty()
-        except (OSError, ValueError):
-            return False
 
 
 def _fit_for_terminals(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
@@ -84,36 +60,3 @@ def _fit_for_terminals(_logger: WrappedLogger, _method: str, event: EventDict) -
 def indented(text: str) -> str:
     """Returns indented lines, so that no line of a traceback looks like a log line."""
     return "\n".join(f"  {line}" for line in text.splitlines())
-
-
-INTERVAL_SECONDS = 10.0
-
-
-class Notices:
-    """Limits how often each kind of line is logged.
-
-    Example:
-        if (left_out := notices.due("rejected")) is not None:
-            log.warning("chunk_rejected", left_out=left_out)
-    """
-
-    def __init__(self, interval_seconds: float = INTERVAL_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
-        self._interval_seconds = interval_seconds
-        self._clock = clock
-        self._said: dict[str, float] = {}
-        self._left_out: dict[str, int] = {}
-
-    def due(self, kind: str) -> int | None:
-        """Returns how many lines of this kind were left out since the last one; None if this one is left out too."""
-        now = self._clock()
-        said = self._said.get(kind)
-        if said is not None and now - said < self._interval_seconds:
-            self._left_out[kind] = self._left_out.get(kind, 0) + 1
-            return None
-        self._said[kind] = now
-        return self._left_out.pop(kind, 0)
-
-    def reset(self, kind: str) -> None:
-        """Allows the next line of this kind immediately."""
-        self._said.pop(kind, None)
-        self._left_out.pop(kind, None)

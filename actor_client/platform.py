@@ -3,7 +3,6 @@
 Every call that some system lacks is made here, if this interpreter has it.
 """
 
-import io
 import os
 import signal
 import socket
@@ -27,9 +26,6 @@ if TYPE_CHECKING:
 END_SECONDS: Final = 30.0
 """Longest end of a process after its last line."""
 _MOST_SHOWN: Final = 8
-
-REUSES_ADDRESSES: Final = not hasattr(socket, "SO_EXCLUSIVEADDRUSE")
-"""False on Windows: there `SO_REUSEADDR` would take a port in use, and closing connections block no port."""
 
 _STATUS_CONTROL_C_EXIT: Final = 0xC000013A  # of a process on Windows that handles neither Ctrl+C nor Ctrl+Break
 
@@ -143,19 +139,6 @@ def limit_end() -> None:
     threading.Thread(target=wait, name="rollcast-end", daemon=True).start()
 
 
-def prepare_streams() -> None:
-    """Replaces closed standard streams, and makes the others escape characters that their encoding lacks.
-
-    On Windows, output to a file or a pipe has an encoding of 256 characters.
-    """
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        if stream is None:  # closed, as in `... >&-`
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - open to the end
-        elif isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-
-
 def start_process(
     command: Sequence[str], *, output: int | None, source: int = subprocess.DEVNULL, ends_with_parent: bool = False
 ) -> "subprocess.Popen[bytes]":
@@ -226,11 +209,6 @@ def end_process(process: "subprocess.Popen[bytes]", *, at_once: bool) -> None:
 
 def _windows_tool(name: str) -> Path:
     return Path(os.environ.get("SYSTEMROOT", r"C:\Windows")) / "System32" / name
-
-
-def reuse_address(listening: socket.socket) -> None:
-    """Lets a socket take a port whose earlier connections are closing, but not a port in use."""
-    listening.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR), 1)
 
 
 def own_user() -> int | None:

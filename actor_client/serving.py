@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
+from rollcast.addresses import REUSES_ADDRESSES, join_address
 from rollcast.auth import AUTHORIZATION, bearer
 from rollcast.tls import IdentityError, read_token
 
 from actor_client.connection.link import LearnerLink
 from actor_client.exits import ActorError, ExitCode
 from actor_client.heartbeat import STUCK_SECONDS, Heartbeat
-from actor_client.platform import REUSES_ADDRESSES
 from actor_client.settings.commands import CommonSettings
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -172,10 +172,9 @@ def _listen(host: str, port: int, handler: type[BaseHTTPRequestHandler], *, may_
     except OSError as error:
         if may_move and port:
             return _listen(host, 0, handler, may_move=False)
-        shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         raise ActorError(
             ExitCode.PORT_IN_USE,
-            f"cannot serve metrics on {shown} ({error.strerror or error}): choose another --metrics-address (port 0 "
+            f"cannot serve metrics on {join_address(host, port)} ({error.strerror or error}): choose another --metrics-address (port 0 "
             "takes any free port), or switch them off with --metrics-address off",
         ) from None
 
@@ -227,7 +226,7 @@ def served_metrics(
         may_move=settings.may_move_metrics,
         token_file=settings.metrics_token_file,
     )
-    structlog.get_logger().info("metrics", url=f"http://{f'[{host}]' if ':' in host else host}:{server.port}/metrics")
+    structlog.get_logger().info("metrics", url=f"http://{join_address(host, server.port)}/metrics")
     try:
         yield
     finally:

@@ -11,6 +11,7 @@ import structlog
 from rollcast import limits
 from rollcast.history import History, digest_of, oldest_versions
 from rollcast.specs import BehaviorSpec
+from rollcast.throttle import Throttle
 from rollcast.trajectories import Chunk, encode_chunk
 from rollcast.v1 import session_pb2, trajectory_pb2
 
@@ -24,7 +25,6 @@ from actor_client.connection.state import ConnectionState
 from actor_client.connection.window import WINDOW_BYTES
 from actor_client.counts import count
 from actor_client.exits import ActorError, ExitCode
-from actor_client.logs import Notices
 from actor_client.policy.actions import ActingPolicy, PolicyUnusable
 from actor_client.rollout.assignment import Pinned
 from actor_client.rollout.link import ChunkLimits
@@ -190,7 +190,7 @@ class Behavior:
         if policy is self.newest:
             self.policy_error = why
             state.renew_now.set()
-        if (left_out := state.notices.due("policy_refused")) is not None:
+        if (left_out := state.notices.admit("policy_refused")) is not None:
             action = (
                 "waits for a newer version"
                 if instead is None
@@ -222,7 +222,7 @@ class BehaviorPort:
         self._behavior = behavior
         self._team = team
         self.agents = agents
-        self._notices = Notices()
+        self._notices = Throttle()
         self._too_large = 0  # consecutive
         self._books = self._new_books()
         self._past = BooksView()  # of all earlier sessions
@@ -445,7 +445,7 @@ class BehaviorPort:
         count(state.rollout.chunks_dropped, reason)
         if reason == "too_large":
             self._say_too_large(chunk.rows, size_bytes)
-        if (left_out := self._notices.due(reason)) is not None:
+        if (left_out := self._notices.admit(reason)) is not None:
             structlog.get_logger().info(
                 "chunk_dropped", behavior=behavior.name, reason=reason, steps=chunk.rows, left_out=left_out
             )
@@ -490,7 +490,7 @@ class BehaviorPort:
         if not dropped:
             return
         count(state.rollout.chunks_dropped, "outage_full", len(dropped))
-        if (left_out := self._notices.due("outage_full")) is not None:
+        if (left_out := self._notices.admit("outage_full")) is not None:
             structlog.get_logger().warning(
                 "outage_full",
                 behavior=self._behavior.name,
@@ -508,7 +508,7 @@ class BehaviorPort:
         if rows == 1 or self._too_large >= MAX_TOO_LARGE:
             failure = _too_large(name, rows, size_bytes, limit_bytes)
             state.call_soon(lambda: state.fail(failure))
-        elif (left_out := self._notices.due("chunk_too_large")) is not None:
+        elif (left_out := self._notices.admit("chunk_too_large")) is not None:
             structlog.get_logger().error(
                 "chunk_too_large", behavior=name, size_bytes=size_bytes, limit_bytes=limit_bytes, left_out=left_out
             )

@@ -166,7 +166,7 @@ class Connector:
             actor_index=run.actor_index,
             dropped_steps=dropped_steps,
         )
-        state.notices.reset("unreachable")
+        state.notices.forget("unreachable")
         try:
             await self._declarations.repeat(endpoint)
         except WireError as error:
@@ -234,8 +234,8 @@ class Connector:
             return wait_seconds
         next_step = self._next_step(error)
         if next_step:  # an earlier line of this outage, such as that of a cancelled call, had no advice
-            state.notices.reset("unreachable")
-        if not isinstance(error, Draining) and (left_out := state.notices.due("unreachable")) is not None:
+            state.notices.forget("unreachable")
+        if not isinstance(error, Draining) and (left_out := state.notices.admit("unreachable")) is not None:
             # To wait for a learner that starts or restarts is the normal course; only a long wait is a problem.
             say = self._log.info if self._is_brief_silence(error) else self._log.warning
             say(

@@ -217,7 +217,7 @@ class Downlink:
         if behavior is not None:
             behavior.policy_error = why
             self._state.renew_now.set()
-        if (left_out := self._state.notices.due("policy_refused")) is not None:
+        if (left_out := self._state.notices.admit("policy_refused")) is not None:
             name = behavior.name if behavior is not None else f"number {index}"
             self._log.warning("policy_refused", behavior=name, reason=why, left_out=left_out)
 

@@ -68,7 +68,7 @@ class Lease:
                 lost = isinstance(error, SessionExpired | SessionFenced) or silent
                 if lost or fatal(error, opening=False):
                     raise
-                if (left_out := self._state.notices.due("renewal_failed")) is not None:
+                if (left_out := self._state.notices.admit("renewal_failed")) is not None:
                     self._log.warning("renewal_failed", reason=describe(error), left_out=left_out)
                 continue
             failures = 0

@@ -11,6 +11,7 @@ from contextlib import suppress
 
 from rollcast import limits
 from rollcast.history import History
+from rollcast.throttle import Throttle
 from rollcast.v1 import policy_pb2, session_pb2
 
 from actor_client.connection.errors import DataRefusals
@@ -20,7 +21,6 @@ from actor_client.connection.session import Opening, RunInfo, Session
 from actor_client.connection.window import SendWindow
 from actor_client.counts import ConnectionCounts, RolloutCounts, count
 from actor_client.exits import ActorError
-from actor_client.logs import Notices
 from actor_client.rollout.link import ChunkLimits
 
 # Largest accepted number of a behavior.
@@ -120,7 +120,7 @@ class ConnectionState:
         self.session = session
         self.history = history
         self.window = SendWindow()
-        self.notices = Notices()
+        self.notices = Throttle()
         self.run: RunInfo | None = None
         self.chunk_limits = ChunkLimits(limits.TARGET_CHUNK_BYTES, limits.MAX_CHUNK_BYTES, 0.05, 0)
         self.flowing = True

@@ -190,7 +190,7 @@ class Uplink:
         state, reason = self._state, one_line(rejection.reason, 64)
         if len(state.rejected) < limits.MAX_REASONS or reason in state.rejected:
             state.rejected[reason] = state.rejected.get(reason, 0) + rejection.steps
-        if rejection.steps and (left_out := state.notices.due("rejected")) is not None:
+        if rejection.steps and (left_out := state.notices.admit("rejected")) is not None:
             # Chunks after the last update of a behavior are expected to be refused.
             log = self._log.info if reason == "not_training" else self._log.warning
             log(

@@ -5,9 +5,8 @@ from typing import Final, NamedTuple
 
 import structlog
 from rollcast.enums import AssignmentRole, Purpose
+from rollcast.throttle import Throttle
 from rollcast.v1 import policy_pb2
-
-from actor_client.logs import Notices
 
 _log = structlog.get_logger(__name__)
 
@@ -116,7 +115,7 @@ class TaskReader:
 
     def __init__(self, *, has_opponents: bool = False) -> None:
         self._has_opponents = has_opponents
-        self._notices = Notices(interval_seconds=float("inf"))
+        self._notices = Throttle(interval_seconds=float("inf"))
 
     def of(self, assignment: policy_pb2.Assignment | None, behavior: str, team: int) -> Task:
         """Returns the task of a behavior id.
@@ -160,7 +159,7 @@ class TaskReader:
         return Task(deterministic=part.deterministic, seat=seat, told_by=assignment.id)
 
     def _leave_out(self, what: str, behavior: str, instead: str = "training continues") -> None:
-        if self._notices.due(what) is not None:
+        if self._notices.admit(what) is not None:
             _log.warning("assignment_not_acted_on", what=what, behavior=behavior, instead=instead)
 
 

@@ -11,8 +11,8 @@ from typing import Final
 import structlog
 from rollcast.chunks import Chunk
 from rollcast.specs import BehaviorSpec
+from rollcast.throttle import Throttle
 
-from actor_client.logs import Notices
 from actor_client.policy.actions import ActingPolicy
 from actor_client.policy.noise import Noise
 from actor_client.rollout.assignment import Task
@@ -178,7 +178,7 @@ class EvaluationRound(ABC):
         self._link = link
         self._quota = Quota(task.episodes)
         self._sender = EpisodeSender(spec, link, task.assignment, clock)
-        self._notices = Notices()
+        self._notices = Throttle()
 
     @property
     def is_done(self) -> bool:
@@ -234,7 +234,7 @@ class EvaluationRound(ABC):
             self._sender.add(episode)
             return
         self._quota.lose()
-        if (left_out := self._notices.due("episode_not_finite")) is not None:
+        if (left_out := self._notices.admit("episode_not_finite")) is not None:
             _log.warning("episode_not_finite", consequence="another episode replaces it", left_out=left_out)
 
 

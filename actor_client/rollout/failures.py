@@ -3,10 +3,11 @@
 from typing import Final
 
 import structlog
+from rollcast.throttle import Throttle
 
 from actor_client.counts import RolloutCounts
 from actor_client.envs.errors import EnvironmentFailed
-from actor_client.logs import Notices, indented
+from actor_client.logs import indented
 
 REMAKE_PAUSE_SECONDS: Final = 0.25
 """Pause before environments are remade, doubled with each consecutive failure; a simulator may need time to end."""
@@ -63,7 +64,7 @@ class FailureLog:
 
     def __init__(self, counts: RolloutCounts) -> None:
         self._counts = counts
-        self._notices = Notices()
+        self._notices = Throttle()
         self._shown = ""
         self.failures = 0
 
@@ -78,7 +79,7 @@ class FailureLog:
         self.failures += 1
         self._counts.env_failed(failure.message)
         traceback = failure.traceback if failure.traceback != self._shown else ""
-        if (left_out := self._notices.due("environment_failed")) is None:
+        if (left_out := self._notices.admit("environment_failed")) is None:
             return traceback
         self._shown = failure.traceback
         _log.warning(

@@ -15,10 +15,10 @@ from typing import Any, Final, Protocol
 import structlog
 from google.protobuf.message import DecodeError
 from rollcast.demonstrations.fields import has_too_many_fields
+from rollcast.throttle import Throttle
 from rollcast.unity.communicator_objects.unity_message_pb2 import UnityMessageProto, UnityOutputProto
 
 from actor_client.counts import STEP_SECONDS, Tally
-from actor_client.logs import Notices
 from actor_client.unity import replies
 from actor_client.unity.mailbox import BadPlayerData, Kind, Mailbox, Post
 from actor_client.unity.replies import OK_STATUS
@@ -130,7 +130,7 @@ class Conversation:
         self._ended = False
         self._peer = ""
         self._replaced: deque[str] = deque(maxlen=_REMEMBERED_PEERS)
-        self._notices = Notices()
+        self._notices = Throttle()
         self._log = structlog.get_logger()
 
     def exchange(self, request: bytes, peer: str = "") -> bytes:
@@ -255,7 +255,7 @@ class Conversation:
 
     def _turn_away(self, what: str) -> bytes:
         """Ends one call, which may not be the player's; the conversation continues."""
-        if (left_out := self._notices.due("stray")) is not None:
+        if (left_out := self._notices.admit("stray")) is not None:
             self._log.warning("stray_call", worker=self.worker, what=what, answer="400", left_out=left_out)
         return FAREWELL
 

@@ -4,8 +4,9 @@ import errno
 import socket
 from typing import Final
 
+from rollcast.addresses import reuse_address
+
 from actor_client.exits import ActorError, ExitCode
-from actor_client.platform import reuse_address
 from actor_client.settings.addresses import Ports
 
 LOOPBACK: Final = ("127.0.0.1", "::1")

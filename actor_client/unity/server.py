@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Final, Protocol
 
 import grpc
+from rollcast.addresses import join_address
 
 from actor_client.platform import own_user, users_of_connection
 from actor_client.settings.addresses import Ports
@@ -250,7 +251,7 @@ class PlayerServer:
         Raises:
             ActorError: The address cannot be bound.
         """
-        address = f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+        address = join_address(host, self.port)
         fault = fault_of(host, self.port)
         if fault is None:
             try:

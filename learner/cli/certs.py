@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from rollcast.addresses import join_address
 from rollcast.auth import (
     MAX_FILE_BYTES,
     JoinCode,
@@ -257,7 +258,7 @@ def _missing(path: Path, folder: Path, error: OSError) -> UserError:
 
 
 def _join_code(folder: Path, host: str, port: int, made: str, name: str) -> str:
-    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    address = join_address(host, port)
     return JoinCode(address, _authority(folder).decode("ascii"), made, name).encode()
 
 

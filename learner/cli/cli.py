@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, TextIO
 from rollcast.console import COMMANDS, add_completion, print_versions, report_old_package
 from rollcast.parsers import StrictParser, subparsers_of
 from rollcast.signals import stop_signal_numbers
+from rollcast.streams import prepare_streams
 from rollcast.text import MAX_ERROR_CHARS, printable
 
 from learner.cli.certs_flags import add_certs
@@ -31,7 +32,7 @@ from learner.cli.serve_flags import RESUME_WORDS, add_settings, add_stopped_code
 from learner.cli.tournament import add_tournament
 from learner.cli.train_flags import add_train
 from learner.shared.exits import ExitCode, UserError
-from learner.shared.platform import operator_signal_numbers, prepare_streams
+from learner.shared.platform import operator_signal_numbers
 from learner.start.early_end import EarlyEnd
 from learner.start.remote_trainer import add_trainer
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from rollcast.addresses import split_address
+from rollcast.addresses import join_address, split_address
 
 from learner.link.entrance import Entrance
 
@@ -50,7 +50,7 @@ class Meeting:
         self._listener = socket.create_server((host, 0), family=family, backlog=_MOST_AT_ONCE)
         self._listener.settimeout(_LOOK_SECONDS)  # here, because the thread may begin after the end
         port = self._listener.getsockname()[1]
-        self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self.address = join_address(host, port)
         self._entrance = Entrance(_MOST_AT_ONCE, _HANDSHAKE_SECONDS)
         self._changed = threading.Condition()
         self._found: dict[int, socket.socket] = {}

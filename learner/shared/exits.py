@@ -7,15 +7,13 @@ ends with ``OK``, and its last summary line says that the time limit ended it.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Sequence
-from typing import Self
+
+from rollcast.exits import CodeWithHelp
 
 
-class ExitCode(enum.IntEnum):
+class ExitCode(CodeWithHelp):
     """Exit code of a command of the learner; ``help`` describes it in one line."""
-
-    help: str
 
     OK = 0, "the command succeeded, which includes a run that reached its time limit"
 
@@ -54,13 +52,6 @@ class ExitCode(enum.IntEnum):
         130,
         "a signal ended it at once: a learner at its start (without --stopped-code) or at the third, a trainer on another machine",
     )
-
-    def __new__(cls, value: int, help_text: str) -> Self:
-        """Creates a member from its number and its help text."""
-        member = int.__new__(cls, value)
-        member._value_ = value
-        member.help = help_text
-        return member
 
 
 class UserError(Exception):

@@ -8,10 +8,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import io
 import os
 import signal
-import socket
 import stat
 import sys
 import time
@@ -56,25 +54,6 @@ def operator_signal_numbers() -> tuple[signal.Signals, ...]:
 
 def _signals(*names: str) -> tuple[signal.Signals, ...]:
     return tuple(signal.Signals[name] for name in names if name in signal.Signals.__members__)
-
-
-def prepare_streams() -> None:
-    """Replaces standard streams that the caller closed, and makes the others escape characters they cannot encode.
-
-    The descriptors of closed streams are taken, too: a later file must not have the number that a child gets as its stream. On
-    Windows, output to a file or a pipe uses an encoding of 256 characters.
-    """
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number is free
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        if stream is None:  # closed, as in `... >&-`
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - open to the end
-        elif isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
 
 
 def same_modules() -> dict[str, str]:
@@ -166,14 +145,6 @@ class _MemoryStatus(ctypes.Structure):
         ("available_bytes", ctypes.c_uint64),
         ("others", ctypes.c_uint64 * 5),
     )
-
-
-def reuse_address(listening: socket.socket) -> None:
-    """Lets a socket use a port whose earlier connections are still closing, but never one that is in use.
-
-    On Windows, ``SO_REUSEADDR`` would allow a port in use, and closing connections do not block a port.
-    """
-    listening.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR), 1)
 
 
 def open_descriptor(path: Path, flags: int, *, follow_links: bool = True) -> tuple[int, str]:

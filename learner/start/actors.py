@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import structlog
+from rollcast.addresses import is_everywhere, reached_here
 from rollcast.auth import Role
 from rollcast.extras import install
 from rollcast.text import printable
 
 from learner.service.identity.access import own_row
 from learner.shared.exits import ExitCode, UserError
-from learner.shared.observe.address import is_everywhere, reached_here
 from learner.shared.platform import same_modules
 from learner.shared.settings.addresses import is_local
 from learner.shared.settings.service import ServiceSettings

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from rollcast.addresses import reached_here
+
 from learner.shared.exits import ExitCode, UserError
-from learner.shared.observe.address import reached_here
 from learner.shared.settings.service import ServiceSettings
 from learner.start.actors import (
     ABORT_SECONDS,

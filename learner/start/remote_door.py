@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Final
 
 import structlog
-from rollcast.addresses import split_address
+from rollcast.addresses import join_address, split_address
 from rollcast.auth import Principal, Role
 from rollcast.errors import WireError
 from rollcast.other_services import OF_TRAINERS
+from rollcast.throttle import Throttle
 
 from learner.link.entrance import Entrance
 from learner.link.meeting import KEY_BYTES
@@ -30,7 +31,6 @@ from learner.service.identity.access import require
 from learner.service.identity.audit import Source
 from learner.service.identity.setup import Identity
 from learner.shared.introduction import APART, INTRODUCTION_BYTES, READY, Introduction, RefusedError, not_seen
-from learner.shared.observe.rates import Throttle
 
 HANDSHAKE_SECONDS: Final = 10.0
 """Seconds that a connection has for its handshake and its introduction together."""
@@ -88,7 +88,7 @@ class RemoteDoor:
             (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=MOST_AT_ONCE
         )
         bound = self._listener.getsockname()
-        self.address = f"[{host}]:{bound[1]}" if ":" in host else f"{host}:{bound[1]}"
+        self.address = join_address(host, bound[1])
         self._entrance = Entrance(MOST_AT_ONCE, HANDSHAKE_SECONDS)
         self._throttle = Throttle()
         self._closed = threading.Event()
@@ -140,7 +140,7 @@ class RemoteDoor:
                 continue
             host, port = str(peer[0]), peer[1]
             self._entrance.enter(handle, host)
-            where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            where = join_address(host, port)
             threading.Thread(target=self._welcome, args=(handle, where), daemon=True).start()
 
     def _watch(self) -> None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import structlog
 from rollcast.parents import die_with_parent
 from rollcast.signals import ignored, stop_signal_numbers
+from rollcast.streams import prepare_streams
 from rollcast.text import in_one_line
 
 from learner.link.channel import Link
@@ -43,7 +44,7 @@ from learner.link.turns import Follow, Over
 from learner.link.wire import Wire
 from learner.shared.exits import ExitCode, UserError
 from learner.shared.observe import logs
-from learner.shared.platform import block_stop_signals, operator_signal_numbers, prepare_streams
+from learner.shared.platform import block_stop_signals, operator_signal_numbers
 from learner.shared.runfolder.runfolder import RunFolder
 
 if TYPE_CHECKING:

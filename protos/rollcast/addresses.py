@@ -1,6 +1,12 @@
-"""Parses addresses ``host:port``. Nothing large is imported: gateways read theirs before they check settings."""
+"""Parses and shows addresses ``host:port``. Nothing large is imported: gateways read theirs before they check settings."""
 
 import ipaddress
+import socket
+from typing import Final
+
+REUSES_ADDRESSES: Final = not hasattr(socket, "SO_EXCLUSIVEADDRUSE")
+"""False on Windows: there ``SO_REUSEADDR`` would allow a port in use, and closing connections do not block a port."""
+_EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - compared, not bound
 
 
 def split_address(address: str, *, least_port: int = 0) -> tuple[str, int]:
@@ -26,6 +32,27 @@ def split_address(address: str, *, least_port: int = 0) -> tuple[str, int]:
     if not _can_be_looked_up(host):
         raise ValueError("must have an IP address or a host name, whose parts have 1 to 63 characters")
     return host, int(port)
+
+
+def join_address(host: str, port: int) -> str:
+    """Returns ``host:port``, with an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_everywhere(address: str) -> bool:
+    """Returns whether who listens at an address ``host:port`` listens at all addresses of the machine."""
+    return address.rpartition(":")[0] in _EVERYWHERE
+
+
+def reached_here(address: str) -> str:
+    """Returns the address ``host:port`` at which this machine reaches who listens at an address."""
+    host, _, port = address.rpartition(":")
+    return f"{_EVERYWHERE.get(host, host)}:{port}"
+
+
+def reuse_address(listening: socket.socket) -> None:
+    """Lets a socket use a port whose earlier connections are still closing, but never one that is in use."""
+    listening.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR), 1)
 
 
 def is_loopback(host: str) -> bool:

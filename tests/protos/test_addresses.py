@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
-from rollcast.addresses import is_loopback, split_address
+from rollcast.addresses import is_everywhere, is_loopback, join_address, reached_here, reuse_address, split_address
 
 
 @pytest.mark.parametrize(
@@ -42,3 +44,36 @@ def test_loopback() -> None:
     """Only hosts that are certainly this machine count as loopback."""
     assert all(is_loopback(host) for host in ("127.0.0.1", "127.9.9.9", "::1", "localhost"))
     assert not any(is_loopback(host) for host in ("0.0.0.0", "192.168.0.1", "learner", "localhost.evil.example"))  # noqa: S104
+
+
+def test_a_port_in_use_cannot_be_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A port in use cannot be taken; SO_REUSEADDR is not set on Windows."""
+    asked = []
+
+    class Listening(socket.socket):
+        def setsockopt(self, *arguments: object) -> None:
+            asked.append(arguments)
+
+    with Listening() as listening:
+        reuse_address(listening)
+        monkeypatch.setattr(socket, "SO_EXCLUSIVEADDRUSE", -5, raising=False)
+        reuse_address(listening)
+    assert asked == [(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1), (socket.SOL_SOCKET, -5, 1)]
+
+
+@pytest.mark.parametrize(
+    ("host", "joined", "here"),
+    [
+        ("127.0.0.1", "127.0.0.1:5", "127.0.0.1:5"),
+        ("::1", "[::1]:5", "[::1]:5"),
+        ("0.0.0.0", "0.0.0.0:5", "127.0.0.1:5"),  # noqa: S104 - not to listen there
+        ("::", "[::]:5", "[::1]:5"),
+        ("gpu.lan", "gpu.lan:5", "gpu.lan:5"),
+    ],
+)
+def test_an_address_is_shown_and_reached(host: str, joined: str, here: str) -> None:
+    """An IPv6 address is in brackets; who listens everywhere is reached at the loopback address."""
+    assert join_address(host, 5) == joined
+    assert split_address(joined) == (host, 5)
+    assert reached_here(joined) == here
+    assert is_everywhere(joined) is (here != joined)

@@ -11,8 +11,8 @@ from rollcast import limits
 from rollcast.chunks import Chunk
 from rollcast.enums import ColumnRole, StatAggregation
 from rollcast.specs import BehaviorSpec
+from rollcast.throttle import Throttle
 
-from actor_client.logs import Notices
 from actor_client.rollout.agents.rows import ClosedSegment, RowPool, join
 from actor_client.rollout.chunks import (
     CHUNK_OVERHEAD_BYTES,
@@ -43,7 +43,7 @@ class WaitingStats:
 
     def __init__(self) -> None:
         self._records: deque[tuple[str, StatAggregation, int, float]] = deque(maxlen=MAX_WAITING_RECORDS)
-        self._notices = Notices()
+        self._notices = Throttle()
         self.since_seconds = 0.0
 
     def __len__(self) -> int:
@@ -73,7 +73,7 @@ class WaitingStats:
             self._records.append((key, aggregation, env, value))
 
     def _say(self, event: str, **values: object) -> None:
-        if (left_out := self._notices.due(event)) is not None:
+        if (left_out := self._notices.admit(event)) is not None:
             _log.warning(event, **values, left_out=left_out)
 
     def board(self, chunk: Chunk, max_chunk_bytes: int) -> None:

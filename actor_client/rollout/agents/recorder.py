@@ -10,8 +10,8 @@ import structlog
 from numpy.typing import NDArray
 from rollcast.enums import SegmentEnd, StatAggregation
 from rollcast.specs import BehaviorSpec
+from rollcast.throttle import Throttle
 
-from actor_client.logs import Notices
 from actor_client.policy.actions import NO_MEMORY, Actions, MemoryForm
 from actor_client.rollout.agents.agent import Agent, unique_number
 from actor_client.rollout.agents.interface import AskingAgents, EndedAgents
@@ -77,7 +77,7 @@ class AgentRecorder:
         self._episodes = 0
         self._generation: int | None = None
         self._version = 0
-        self._notices = Notices()
+        self._notices = Throttle()
         self._max_agents = max_agents
         self.seat: Seat | None = None
         self.most_agents = 0
@@ -213,7 +213,7 @@ class AgentRecorder:
             self._outbox.record(record, now)
             return
         self.unusable_episodes += 1
-        if (left_out := self._notices.due("episode_not_finite")) is not None:
+        if (left_out := self._notices.admit("episode_not_finite")) is not None:
             _log.warning(
                 "episode_not_finite",
                 unusable_episodes=self.unusable_episodes,
@@ -331,7 +331,7 @@ class AgentRecorder:
         surplus = [identity for identity in known if identity not in present][: len(known) - self._max_agents]
         for identity in surplus:
             self._lose(known.pop(identity), TOO_MANY_AGENTS)
-        if (left_out := self._notices.due(TOO_MANY_AGENTS)) is not None:
+        if (left_out := self._notices.admit(TOO_MANY_AGENTS)) is not None:
             _log.warning(
                 TOO_MANY_AGENTS,
                 env=env,

@@ -9,12 +9,12 @@ import numpy as np
 import structlog
 from rollcast.enums import SegmentEnd, StatAggregation
 from rollcast.specs import BehaviorSpec
+from rollcast.throttle import Throttle
 from rollcast.v1 import policy_pb2
 
 from actor_client.counts import AgentCounts
 from actor_client.envs.errors import EnvironmentFailed, EnvironmentFailedTooOften
 from actor_client.heartbeat import Heartbeat
-from actor_client.logs import Notices
 from actor_client.rollout.agents.interface import AgentRequest, Observer, Simulator
 from actor_client.rollout.agents.loop import AgentLoop
 from actor_client.rollout.agents.runner import BehaviorRunner
@@ -105,7 +105,7 @@ class SteppingLoop(Generic[Stepped]):
         for simulator in self._simulators:
             simulator.assign(self._loop.assignment)
         self._resumes_at = [clock()] * len(self._simulators)
-        self._notices = Notices()
+        self._notices = Throttle()
         self._poll_due = clock()
 
     def run(self) -> None:
@@ -191,7 +191,7 @@ class SteppingLoop(Generic[Stepped]):
     def _say_faulty(self, behavior_id: str, agents: int) -> None:
         """Counts agents with NaN or infinity, and warns of them."""
         self._counts.faulty_agents += agents
-        if (left_out := self._notices.due("not_finite")) is not None:
+        if (left_out := self._notices.admit("not_finite")) is not None:
             _log.warning(
                 "not_finite",
                 behavior=behavior_id,

@@ -11,9 +11,9 @@ from rollcast.chunks import Chunk
 from rollcast.enums import SegmentEnd
 from rollcast.faults import NOT_FINITE
 from rollcast.specs import BehaviorSpec
+from rollcast.throttle import Throttle
 
 from actor_client.envs.base import MaskArray, Observations, StepResult
-from actor_client.logs import Notices
 from actor_client.policy.actions import NO_MEMORY, Actions, MemoryForm
 from actor_client.rollout.chunks import ChunkBuilder
 from actor_client.rollout.link import BehaviorLink
@@ -71,7 +71,7 @@ class Recorder:
         self._generation: int | None = None
         self._version = 0
         self._memory = NO_MEMORY
-        self._notices = Notices()
+        self._notices = Throttle()
         self.unusable_episodes = 0
         self.faulty_rows = 0
         self._prepare()
@@ -247,7 +247,7 @@ class Recorder:
         rows = int(segments.lengths[~good].sum())
         self._link.books.discard(NOT_FINITE, rows)
         self.faulty_rows += rows
-        if (left_out := self._notices.due(NOT_FINITE)) is not None:
+        if (left_out := self._notices.admit(NOT_FINITE)) is not None:
             _log.warning(
                 NOT_FINITE,
                 rows=self.faulty_rows,
@@ -264,7 +264,7 @@ class Recorder:
         kept = episodes.finite()
         if (unusable := len(episodes) - len(kept)) > 0:
             self.unusable_episodes += unusable
-            if (left_out := self._notices.due("episode_not_finite")) is not None:
+            if (left_out := self._notices.admit("episode_not_finite")) is not None:
                 _log.warning(
                     "episode_not_finite",
                     unusable_episodes=self.unusable_episodes,

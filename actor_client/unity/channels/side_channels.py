@@ -10,9 +10,9 @@ from uuid import UUID
 import structlog
 from rollcast.enums import StatAggregation
 from rollcast.limits import MIB
+from rollcast.throttle import Throttle
 from rollcast.v1 import policy_pb2, session_pb2
 
-from actor_client.logs import Notices
 from actor_client.unity.channels.framing import HEADER_BYTES, BadSideChannel, pack, unpack
 from actor_client.unity.channels.plugins import ChannelPlugin
 from actor_client.unity.channels.records import (
@@ -58,7 +58,7 @@ class SideChannels:
         self._beginning = 0
         self._run_seed = 0
         self._unknown: set[UUID] = set()
-        self._notices = Notices()
+        self._notices = Throttle()
 
     def begin(self, engine: session_pb2.EngineSettings, assignment: policy_pb2.Assignment, run_seed: int = 0) -> None:
         """Drops what was queued for the previous process, and queues what a player needs before its first scene.
@@ -178,7 +178,7 @@ class SideChannels:
         )
 
     def _note_plugin_fault(self, plugin: ChannelPlugin, error: Exception) -> None:
-        if (left_out := self._notices.due(str(plugin.channel_id))) is not None:
+        if (left_out := self._notices.admit(str(plugin.channel_id))) is not None:
             log.error(
                 "side_channel_plugin_failed",
                 worker=self._worker,
@@ -189,7 +189,7 @@ class SideChannels:
             )
 
     def _warn(self, event: str, error: BadSideChannel) -> None:
-        if (left_out := self._notices.due(event)) is not None:
+        if (left_out := self._notices.admit(event)) is not None:
             log.warning(event, worker=self._worker, reason=str(error), left_out=left_out)
 
 

@@ -5,14 +5,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
-from rollcast.addresses import is_loopback, split_address
+from rollcast.addresses import is_loopback, join_address, reached_here, reuse_address, split_address
 
-from actor_client.platform import reuse_address
 from actor_client.unity.dropin.exits import DropInError, ExitCode
 
 USUAL_ADDRESS: Final = "127.0.0.1:50051"
 _ATTEMPTS: Final = 100
-_EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - not to listen there
 
 
 class LearnerAddress(NamedTuple):
@@ -62,8 +60,8 @@ def reserved_address(address: str, *, may_move: bool) -> Iterator[LearnerAddress
         claim, port = _any(family, host)
     try:
         yield LearnerAddress(
-            listen=_joined(host, port),
-            local=_joined(_EVERYWHERE.get(host, host), port),
+            listen=join_address(host, port),
+            local=reached_here(join_address(host, port)),
             port=port,
             is_usual=is_usual,
             is_shared=not is_loopback(host),
@@ -107,7 +105,3 @@ def _any(family: socket.AddressFamily, host: str) -> tuple[socket.socket, int]:
         if claim is not None:
             return claim, port
     raise DropInError(ExitCode.PORT_IN_USE, f"{host} has no free port for the learner: choose another --address")
-
-
-def _joined(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

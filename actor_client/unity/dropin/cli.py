@@ -12,10 +12,11 @@ from pathlib import Path
 
 from rollcast.console import print_versions, report_old_package
 from rollcast.extras import install
+from rollcast.streams import prepare_streams
 from rollcast.text import MAX_ERROR_CHARS, printable
 
 from actor_client.exits import ActorError
-from actor_client.platform import plain_interrupts, prepare_streams
+from actor_client.platform import plain_interrupts
 from actor_client.settings.addresses import EDITOR_PORT, early_ports
 from actor_client.unity.dropin import commands
 from actor_client.unity.dropin.addresses import USUAL_ADDRESS, LearnerAddress, reserved_address

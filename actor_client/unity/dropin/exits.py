@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from actor_client.exits import CodeWithHelp
+from rollcast.exits import CodeWithHelp
+
 from actor_client.exits import ExitCode as ActorCode
 
 

@@ -9,11 +9,10 @@ from typing import Final
 
 import grpc
 import structlog
-from rollcast.addresses import split_address
+from rollcast.addresses import reuse_address, split_address
 from rollcast.server_tls import ServerSecurity
 
 from learner.shared.exits import ExitCode, UserError
-from learner.shared.platform import reuse_address
 
 log = structlog.get_logger(__name__)
 

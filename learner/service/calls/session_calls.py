@@ -36,6 +36,7 @@ from rollcast.limits import (
     SCRIPT_PATTERN,
 )
 from rollcast.specs import BehaviorSpec
+from rollcast.throttle import Throttle
 from rollcast.v1 import session_pb2
 
 from learner.service.calls.budgets import Budget
@@ -53,7 +54,6 @@ from learner.service.ingest.session_ids import short_id
 from learner.service.ingest.sessions import SessionTable
 from learner.service.ingest.times import ActorTimes, report_seconds
 from learner.service.metrics.learner import SessionMetrics
-from learner.shared.observe.rates import Throttle
 
 NAME: Final = session_pb2.DESCRIPTOR.services_by_name["SessionService"].full_name
 COLUMN_ENCODINGS: Final = ("zstd",)

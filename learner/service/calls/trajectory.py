@@ -12,6 +12,7 @@ import structlog
 from rollcast.errors import BadRequest, MalformedChunk, TooManyCalls, TooSlow
 from rollcast.field_counts import has_too_many_chunk_fields
 from rollcast.limits import MAX_CHUNK_BYTES, MAX_CHUNK_FIELDS, MAX_REQUEST_BYTES, MESSAGE_HEADROOM_BYTES
+from rollcast.throttle import Throttle
 from rollcast.v1 import trajectory_pb2
 
 from learner.link.to_front import NOT_TRAINING
@@ -25,7 +26,6 @@ from learner.service.ingest.session import ActorSession
 from learner.service.ingest.sessions import SessionTable
 from learner.service.ingest.validate import Rejected
 from learner.service.metrics.learner import IntakeMetrics
-from learner.shared.observe.rates import Throttle
 
 NAME: Final = trajectory_pb2.DESCRIPTOR.services_by_name["TrajectoryService"].full_name
 

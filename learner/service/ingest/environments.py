@@ -9,10 +9,10 @@ from typing import Final, Self
 import structlog
 from rollcast.errors import BadRequest
 from rollcast.limits import MAX_STEPS
+from rollcast.throttle import Throttle
 from rollcast.v1 import session_pb2
 
 from learner.service.ingest.times import MAX_SECONDS
-from learner.shared.observe.rates import Throttle
 
 MAX_ERROR_CHARACTERS: Final = 512
 FIRST_HANG_SECONDS: Final = 30.0

@@ -11,6 +11,7 @@ import structlog
 from numpy.typing import NDArray
 from rollcast.errors import CreditExceeded, MalformedChunk, SequenceGap, Untrainable
 from rollcast.history import digest_of
+from rollcast.throttle import Throttle
 from rollcast.trajectories import Chunk
 from rollcast.v1 import trajectory_pb2
 
@@ -24,7 +25,6 @@ from learner.service.ingest.session import Account, ActorSession
 from learner.service.ingest.sessions import SessionTable
 from learner.service.ingest.validate import Rejected, check_header, decode, judge, judge_generation, takes
 from learner.service.metrics.learner import IntakeMetrics
-from learner.shared.observe.rates import Throttle
 from learner.shared.observe.values import CREDIT_EXCEEDED, MALFORMED
 
 _log = structlog.get_logger(__name__)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from rollcast.addresses import split_address
+from rollcast.addresses import join_address, split_address
 from rollcast.auth import Role, TokenRow
 from rollcast.history import History
 from rollcast.limits import PROTOCOL_REVISION
@@ -473,4 +473,4 @@ def make_metrics(return_buckets: tuple[float, ...]) -> LearnerMetrics:
 def with_port(address: str, port: int) -> str:
     """Returns an address with another port."""
     host, _ = split_address(address)
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return join_address(host, port)

@@ -7,8 +7,7 @@ import errno
 from typing import Any, Final
 
 import structlog
-
-from learner.shared.observe.rates import Throttle
+from rollcast.throttle import Throttle
 
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 

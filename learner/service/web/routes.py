@@ -19,6 +19,7 @@ import structlog
 from aiohttp import hdrs, web
 from rollcast.auth import Principal, Role, bearer
 from rollcast.errors import WireError
+from rollcast.throttle import Throttle
 
 from learner.service.identity.access import OPERATOR, Access, with_article
 from learner.service.identity.audit import Audit, Source
@@ -28,7 +29,6 @@ from learner.service.web.guard import RequestRefused, json_answer, to_json
 from learner.service.web.hooks import StatusView, WebHooks
 from learner.service.web.operator_token import OperatorToken
 from learner.shared.observe.behavior_state import BehaviorState
-from learner.shared.observe.rates import Throttle
 from learner.shared.observe.view import MAX_NAMED, ActorView
 
 FRESH_SECONDS: Final = 0.5

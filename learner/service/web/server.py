@@ -10,7 +10,7 @@ from typing import Final
 
 import structlog
 from aiohttp import web
-from rollcast.addresses import split_address
+from rollcast.addresses import join_address, reuse_address, split_address
 
 from learner.service.identity.setup import Identity
 from learner.service.web.connections import Connection, Connections
@@ -19,7 +19,6 @@ from learner.service.web.hooks import WebHooks
 from learner.service.web.operator_token import OperatorToken
 from learner.service.web.routes import Routes, load_page
 from learner.shared.exits import ExitCode, UserError
-from learner.shared.platform import reuse_address
 from learner.shared.settings.addresses import is_local
 
 MAX_CONNECTIONS: Final = 128
@@ -143,7 +142,7 @@ class WebServer:
             if not self._falls_back or error.errno not in {errno.EADDRINUSE, errno.EACCES}:
                 raise _cannot_listen(self.address, error) from None
         host, port = split_address(self.address)
-        free = f"[{host}]:0" if ":" in host else f"{host}:0"
+        free = join_address(host, 0)
         try:
             found = bind(free)
         except OSError as error:
@@ -188,7 +187,7 @@ def require_free_http(address: str) -> None:
 def _bound(address: str, listening: socket.socket) -> str:
     host, _ = split_address(address)
     port = listening.getsockname()[1]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return join_address(host, port)
 
 
 def _cannot_listen(address: str, error: OSError) -> UserError:

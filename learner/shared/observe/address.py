@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from rollcast.addresses import split_address
+from rollcast.addresses import reached_here, split_address
 from rollcast.files import read_regular
 
 from learner.shared.files import WriteFailed, open_regular, write_file
@@ -111,20 +111,6 @@ def _is_path(text: str) -> bool:
     with contextlib.suppress(UnicodeEncodeError):
         return b"\0" not in os.fsencode(text)
     return False
-
-
-_EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - compared, not bound
-
-
-def is_everywhere(address: str) -> bool:
-    """Returns whether who listens at an address ``host:port`` listens at all addresses of the machine."""
-    return address.rpartition(":")[0] in _EVERYWHERE
-
-
-def reached_here(address: str) -> str:
-    """Returns the address ``host:port`` at which this machine reaches who listens at an address."""
-    host, _, port = address.rpartition(":")
-    return f"{_EVERYWHERE.get(host, host)}:{port}"
 
 
 def page_url(http: str, *, tls: bool = False) -> str:

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import structlog
+from rollcast.throttle import Throttle
 
 from learner.shared.files import open_regular
 from learner.shared.observe.jsonfile import AppendFile, as_json
-from learner.shared.observe.rates import Throttle
 
 JOURNAL_FILE = "events.jsonl"
 MAX_JOURNAL_BYTES = 64 * 2**20

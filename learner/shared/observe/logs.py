@@ -9,7 +9,6 @@ import logging
 import os
 import re
 import shutil
-import sys
 import threading
 import traceback
 from collections import deque
@@ -19,11 +18,12 @@ from pathlib import Path
 from typing import Literal, TextIO, cast
 
 import structlog
+from rollcast.streams import ErrorStream
 from rollcast.text import in_one_line, printable
+from rollcast.throttle import Throttle
 from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
 
 from learner.shared.observe.jsonfile import AppendFile, as_json
-from learner.shared.observe.rates import Throttle
 
 LOG_FILE = "logs/learner.jsonl"
 MAX_FILE_BYTES = 16 * 2**20
@@ -124,7 +124,7 @@ def configure(
         stream: Output stream; None for standard error.
         file: Stores the same lines as JSON, whatever the format.
     """
-    sink = _Sink(stream)
+    sink = ErrorStream(stream)
     for_machines = log_format == "json"
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -139,7 +139,7 @@ def configure(
     _set_up(sink, level, shared, rendering)
 
 
-def _set_up(sink: _Sink, level: LogLevel, shared: list[Processor], rendering: list[Processor]) -> None:
+def _set_up(sink: ErrorStream, level: LogLevel, shared: list[Processor], rendering: list[Processor]) -> None:
     numeric = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
         processors=[*shared, *rendering],
@@ -165,47 +165,15 @@ def forward(send: Callable[[str, str, Mapping[str, object]], object], level: Log
 
     nowhere = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - open as long as the process
     shared: list[Processor] = [structlog.contextvars.merge_contextvars, structlog.processors.add_log_level]
-    _set_up(_Sink(nowhere), level, shared, [structlog.processors.format_exc_info, hand_over])
+    _set_up(ErrorStream(nowhere), level, shared, [structlog.processors.format_exc_info, hand_over])
 
 
 def is_terminal(stream: TextIO | None = None) -> bool:
     """Returns whether a stream (standard error by default) is a terminal."""
-    return _Sink(stream).isatty()
+    return ErrorStream(stream).isatty()
 
 
-class _Sink:
-    """Writes to the current standard error, which the live panel replaces while it is shown.
-
-    A closed terminal does not end a training: lines that cannot be written are lost.
-    """
-
-    def __init__(self, stream: TextIO | None) -> None:
-        self._stream = stream
-
-    @property
-    def _now(self) -> TextIO:
-        return sys.stderr if self._stream is None else self._stream
-
-    def write(self, text: str) -> int:
-        try:
-            return self._now.write(text)
-        except (OSError, ValueError):  # ValueError: the stream was closed
-            return 0
-
-    def flush(self) -> None:
-        try:
-            self._now.flush()
-        except (OSError, ValueError):
-            return
-
-    def isatty(self) -> bool:
-        try:
-            return self._now.isatty()
-        except (OSError, ValueError):
-            return False
-
-
-def _route_libraries(sink: _Sink, level: int, shared: list[Processor], rendering: list[Processor]) -> None:
+def _route_libraries(sink: ErrorStream, level: int, shared: list[Processor], rendering: list[Processor]) -> None:
     """Renders the log lines and warnings of libraries in the same way."""
     handler = logging.StreamHandler(cast("TextIO", sink))
     formatter = structlog.stdlib.ProcessorFormatter(

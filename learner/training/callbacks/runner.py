@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import structlog
+from rollcast.throttle import Throttle
 
 from learner.shared import plugins
 from learner.shared.exits import ExitCode, UserError
-from learner.shared.observe.rates import Throttle
 from learner.training.callbacks.base import METHODS, Event, RunEnded
 
 log = structlog.get_logger(__name__)

@@ -16,9 +16,9 @@ from typing import Any, TypeAlias
 
 import structlog
 from rollcast.history import History, digest_of_books
+from rollcast.throttle import Throttle
 
 from learner.shared.observe.meters import CheckpointMeters
-from learner.shared.observe.rates import Throttle
 from learner.shared.runfolder.choice import load_chosen
 from learner.shared.runfolder.documents import CheckpointFailed, saving
 from learner.shared.runfolder.names import LAST

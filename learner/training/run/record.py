@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Final
 
 import structlog
+from rollcast.throttle import Throttle
 
 from learner.shared.files import WriteFailed
 from learner.shared.observe.journal import Journal
 from learner.shared.observe.jsonfile import write_json
-from learner.shared.observe.rates import Throttle
 from learner.shared.observe.summary import best_returns, progress_document, write_progress
 from learner.shared.observe.versions import VERSIONS_FILE, main_versions, versions
 from learner.shared.observe.view import RunState, RunView

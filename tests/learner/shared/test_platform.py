@@ -6,9 +6,6 @@ import ctypes
 import enum
 import os
 import signal
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -111,37 +108,6 @@ def test_links_are_refused_with_and_without_the_flag(
         assert file.read() == b"text"
     with pytest.raises(OSError, match="symbolic links"):
         open_regular(tmp_path / "link", follow_links=False)
-
-
-def test_a_port_in_use_cannot_be_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A port in use cannot be taken; SO_REUSEADDR is not set on Windows."""
-    asked = []
-
-    class Listening(socket.socket):
-        def setsockopt(self, *arguments: object) -> None:
-            asked.append(arguments)
-
-    with Listening() as listening:
-        platform.reuse_address(listening)
-        monkeypatch.setattr(socket, "SO_EXCLUSIVEADDRUSE", -5, raising=False)
-        platform.reuse_address(listening)
-    assert asked == [(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1), (socket.SOL_SOCKET, -5, 1)]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("module", ["learner.shared.platform", "actor_client.platform"])
-def test_output_holds_what_its_encoding_lacks(module: str) -> None:
-    """Characters that the output's encoding lacks are replaced, and a closed stream is ignored."""
-    program = f"import sys, {module} as platform; platform.prepare_streams(); print('Läufer 走'); sys.stderr.write('x')"
-    shown = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONIOENCODING": "cp1252"},
-        capture_output=True,
-        check=True,
-    )
-    assert shown.stdout.rstrip() == rb"L" + "ä".encode("cp1252") + rb"ufer \u8d70"
-    closed = subprocess.run(["sh", "-c", '"$0" -c "$1" >&- 2>&-', sys.executable, program], check=False)
-    assert closed.returncode == 0
 
 
 def test_the_start_of_the_system_has_an_id_where_linux_tells_it(

@@ -10,9 +10,9 @@ from typing import Final
 import numpy as np
 import structlog
 import torch
+from rollcast.throttle import Throttle
 from torch import Tensor
 
-from learner.shared.observe.rates import Throttle
 from learner.training.buffers.buffer import Plan
 from learner.training.optimizers.reduce import Reduce
 from learner.training.trainers.rl import TrainerFailedError

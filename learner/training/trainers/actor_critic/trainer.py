@@ -11,11 +11,11 @@ import structlog
 import torch
 from numpy.typing import NDArray
 from rollcast.specs import BehaviorSpec
+from rollcast.throttle import Throttle
 from torch import Tensor, nn
 
 from learner.link import to_trainers
 from learner.shared.observe.behavior_state import LOG_PROB_ERROR_LIMIT
-from learner.shared.observe.rates import Throttle
 from learner.shared.settings.hyperparameters import ActorCriticHyperparameters, SharedCriticHyperparameters
 from learner.shared.settings.trainer import TrainerSettings
 from learner.training.buffers.batches import Minibatches

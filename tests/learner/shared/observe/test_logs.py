@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 import structlog
+from rollcast.throttle import Throttle
 
 from learner.shared.observe import logs
 from learner.shared.observe.logs import LOG_FILE, MAX_OLD_FILES, LogFile, LogFormat, folded, is_terminal
-from learner.shared.observe.rates import Throttle
 from tests.learner.process import process_as_before
 from tests.learner.shared.observe.disk import no_larger_than
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from learner.shared.observe.rates import MAX_KEYS, Throttle, WindowedRate
+from learner.shared.observe.rates import WindowedRate
 from tests.clock import Clock
 
 
@@ -47,24 +47,3 @@ def test_a_counter_that_falls_starts_anew() -> None:
     assert rate.update(10) == 0
     clock.now += 1
     assert rate.update(30) == pytest.approx(20)
-
-
-def test_one_event_of_a_kind_passes_in_each_interval() -> None:
-    """Events within the interval are counted, and the next one has their number."""
-    now = [0.0]
-    throttle = Throttle(10.0, clock=lambda: now[0])
-    assert throttle.admit("a") == 0
-    assert throttle.admit("a") is None
-    assert throttle.admit("a") is None
-    assert throttle.admit("b") == 0
-    now[0] = 10.0
-    assert throttle.admit("a") == 2
-    assert throttle.admit("a") is None
-
-
-def test_it_forgets_old_kinds() -> None:
-    """The number of remembered kinds is limited."""
-    throttle = Throttle(10.0, clock=lambda: 0.0)
-    for kind in range(3 * MAX_KEYS):
-        assert throttle.admit(kind) == 0
-    assert len(throttle._kinds) == MAX_KEYS

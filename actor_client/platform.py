@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from rollcast.parents import end_with_parent
-from rollcast.signals import ignored, stop_signal_numbers
+from rollcast.signals import handling, ignored, stop_signal_numbers
 
 from actor_client.exits import ExitCode
 
@@ -81,13 +81,9 @@ def stop_signals(stop: Callable[[str], None], cut: Callable[[], None] | None = N
         seen.append(name)
         stop(name)
 
-    previous = {number: signal.signal(number, ignored) for number in stop_signal_numbers()}
-    try:
-        with _read_by_thread(frozenset(previous), handle):
-            yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+    numbers = frozenset(stop_signal_numbers())
+    with handling(ignored), _read_by_thread(numbers, handle):
+        yield
 
 
 @contextmanager

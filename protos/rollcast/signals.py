@@ -8,6 +8,8 @@ descriptor for signals would report those of the forked process to its parent.
 import os
 import signal
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final
 
@@ -33,6 +35,17 @@ def stop_signal_numbers() -> tuple[signal.Signals, ...]:
 def python_handler(number: signal.Signals) -> Any:
     """Returns what a new interpreter does with a signal."""
     return signal.default_int_handler if number is signal.SIGINT else signal.SIG_DFL
+
+
+@contextmanager
+def handling(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Handles the signals that ask the process to end within the block, which the main thread runs."""
+    before = {number: signal.signal(number, handler) for number in stop_signal_numbers()}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
 
 
 def ignored(_number: int, _frame: FrameType | None) -> None:

@@ -1,16 +1,15 @@
 """An evaluation of agents that step independently; it has the interface of a recorder and records no step."""
 
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 
 import numpy as np
 from numpy.typing import NDArray
 from rollcast.enums import SegmentEnd
 from rollcast.specs import BehaviorSpec
 
-from actor_client.policy.actions import Actions
-from actor_client.rollout.agents.interface import AskingAgents, EndedAgents
-from actor_client.rollout.agents.players import Player, Players
+from actor_client.rollout.agents.interface import EndedAgents
+from actor_client.rollout.agents.players import PlayedRound, Player
 from actor_client.rollout.assignment import Task
 from actor_client.rollout.evaluation import EvaluationRound
 from actor_client.rollout.link import BehaviorLink
@@ -18,7 +17,7 @@ from actor_client.rollout.link import BehaviorLink
 Index = NDArray[np.int64]
 
 
-class AgentEvaluationRound(EvaluationRound):
+class AgentEvaluationRound(EvaluationRound, PlayedRound):
     """Plays one evaluation with the agents of one behavior id, in any number of environments.
 
     Args:
@@ -27,9 +26,6 @@ class AgentEvaluationRound(EvaluationRound):
         link: The link that takes records.
         stale: Environments that are not reset yet; the episodes of their agents began before the evaluation.
         clock: Monotonic seconds.
-
-    Attributes:
-        in_flight: Always 0: no step needs credit.
     """
 
     def __init__(
@@ -41,15 +37,9 @@ class AgentEvaluationRound(EvaluationRound):
         stale: Collection[int] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(task, spec, link, clock)
-        self.in_flight = 0
+        PlayedRound.__init__(self)
+        EvaluationRound.__init__(self, task, spec, link, clock)
         self._stale = set(stale)
-        self._players = Players()
-
-    @property
-    def most_agents(self) -> int:
-        """The largest number of agents at one time."""
-        return self._players.most
 
     @property
     def agents(self) -> int:
@@ -59,26 +49,6 @@ class AgentEvaluationRound(EvaluationRound):
     def _restart(self) -> None:
         for player in self._players.all():
             player.counts = False
-
-    def observe(self, env: int, batch: AskingAgents, *, settings_revision: int = 0) -> Index:
-        """Processes agents' reports; an unknown agent begins an episode.
-
-        Returns:
-            Slots for `act`, int64 [n].
-        """
-        slots = self._players.observe(env, batch, settings_revision, self._begin)
-        self.poll()
-        return slots
-
-    def act(self, slots: Index, actions: Actions) -> None:
-        """Notes that the agents were answered.
-
-        Args:
-            slots: Result of `observe`.
-            actions: One row per agent; ignored.
-        """
-        del actions
-        self._players.act(slots)
 
     def finish(self, env: int, batch: EndedAgents, results: NDArray[np.int8] | None = None) -> None:
         """Ends episodes; unknown agents are ignored."""
@@ -90,14 +60,6 @@ class AgentEvaluationRound(EvaluationRound):
         del reason
         self._stale.discard(env)
         self._quota.lose(sum(player.counts for player in self._players.drop_env(env)))
-
-    def add_stats(self, env: int, records: Iterable[object]) -> None:
-        """Ignores statistics of simulators, which would count as statistics of training."""
-        del env, records
-
-    def cut(self) -> None:
-        """Sends all records: the evaluation or the actor is about to end."""
-        self.flush()
 
     def _begin(self, env: int, identity: int, episode: int, settings_revision: int) -> Player:
         version = 0 if self.policy is None else self.policy.version

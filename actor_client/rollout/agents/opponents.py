@@ -1,7 +1,7 @@
 """Agents that act as opponents: they play with the policies of their matches, and only their episodes are reported."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -14,8 +14,8 @@ from rollcast.specs import BehaviorSpec
 from actor_client.policy.actions import ActingPolicy, Actions, FloatArray, merged
 from actor_client.policy.noise import Noise
 from actor_client.rollout.agents.batches import joined
-from actor_client.rollout.agents.interface import AgentRequest, AskingAgents, EndedAgents
-from actor_client.rollout.agents.players import Index, Player, Players
+from actor_client.rollout.agents.interface import AgentRequest, EndedAgents
+from actor_client.rollout.agents.players import PlayedRound, Player
 from actor_client.rollout.agents.scripts import ScriptedOpponent
 from actor_client.rollout.assignment import Seat
 from actor_client.rollout.episodes import FinishedGame
@@ -26,7 +26,7 @@ REPORT_SECONDS: Final = 1.0
 """Longest time until the learner is told of opponents' steps, in seconds."""
 
 
-class OpponentRound:
+class OpponentRound(PlayedRound):
     """Plays matches with the agents of one behavior id, in any number of environments; has a recorder's interface.
 
     An agent plays an episode to its end with the policy of the match in which it began. Its steps are ghost steps: they
@@ -44,7 +44,6 @@ class OpponentRound:
     Attributes:
         seat: The part in the present match, for episodes that begin now.
         newest: The newest policy; None before the first.
-        in_flight: Always 0: no step needs credit.
         fault: Why the policy of the present match cannot act; empty if it can.
     """
 
@@ -58,27 +57,21 @@ class OpponentRound:
         script: ScriptedOpponent | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__()
         self.seat = seat
         self.newest = newest
         self._newest_of_match = newest  # when the match began: it keeps its weights, as a snapshot does
-        self.in_flight = 0
         self.fault = ""
         self._spec = spec
         self._link = link
         self._script = script
         self._clock = clock
-        self._players = Players()
         self._quota = Quota(seat.episodes)
         self._sender = EpisodeSender(spec, link, None, clock)
         self._seen = 0
         self._counted = 0
         self._reported = 0
         self._report_due = 0.0
-
-    @property
-    def most_agents(self) -> int:
-        """The largest number of agents at one time."""
-        return self._players.most
 
     def assign(self, seat: Seat) -> None:
         """Begins another match, in which episodes take part that have no action yet.
@@ -105,27 +98,6 @@ class OpponentRound:
         """Drops waiting records, which belong to another session or start of the learner."""
         self._sender.forget()
 
-    def observe(self, env: int, batch: AskingAgents, *, settings_revision: int = 0) -> Index:
-        """Processes agents' reports; an unknown agent begins an episode.
-
-        Returns:
-            Slots for `act`, int64 [n].
-        """
-        slots = self._players.observe(env, batch, settings_revision, self._begin)
-        self._count()
-        self.poll()
-        return slots
-
-    def act(self, slots: Index, actions: Actions) -> None:
-        """Notes that the agents were answered.
-
-        Args:
-            slots: Result of `observe`.
-            actions: One row per agent; ignored.
-        """
-        del actions
-        self._players.act(slots)
-
     def finish(
         self,
         env: int,
@@ -136,7 +108,6 @@ class OpponentRound:
         """Ends episodes; unknown agents are ignored."""
         of_agents = {} if games is None else dict(zip(batch.ids.tolist(), games, strict=True))
         self._players.finish(env, batch, results, partial(self._end, of_agents))
-        self._count()
         self.poll()
 
     def drop_env(self, env: int, reason: str) -> None:
@@ -144,16 +115,9 @@ class OpponentRound:
         del reason
         self._quota.lose(sum(player.counts for player in self._players.drop_env(env)))
 
-    def add_stats(self, env: int, records: Iterable[object]) -> None:
-        """Ignores statistics of simulators, which learning agents report as well."""
-        del env, records
-
-    def cut(self) -> None:
-        """Sends everything: the agents are to learn, or the actor is about to end."""
-        self.flush()
-
     def poll(self) -> None:
-        """Sends records, or the number of ghost steps, if they are due."""
+        """Counts steps, and sends records or the number of ghost steps if they are due."""
+        self._count()
         if self.newest is None:
             return
         if self._quota.is_done:

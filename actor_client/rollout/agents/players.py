@@ -1,6 +1,7 @@
 """Agents whose steps are not recorded: what each has done in its episode."""
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TypeAlias
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rollcast.enums import SegmentEnd
 
-from actor_client.policy.actions import ActingPolicy, FloatArray
+from actor_client.policy.actions import ActingPolicy, Actions, FloatArray
 from actor_client.rollout.agents.agent import unique_number
 from actor_client.rollout.agents.interface import AgentBatch, AskingAgents, EndedAgents
 from actor_client.rollout.assignment import Seat
@@ -201,3 +202,61 @@ class Players:
                 self.in_flight -= completed
                 self.steps += completed
                 player.is_usable &= not bad
+
+
+class PlayedRound(ABC):
+    """Plays episodes with the agents of one behavior id; has a recorder's interface and records no step.
+
+    Attributes:
+        in_flight: Always 0: no step needs credit.
+    """
+
+    in_flight = 0
+
+    def __init__(self) -> None:
+        self._players = Players()
+
+    @property
+    def most_agents(self) -> int:
+        """The largest number of agents at one time."""
+        return self._players.most
+
+    def observe(self, env: int, batch: AskingAgents, *, settings_revision: int = 0) -> Index:
+        """Processes agents' reports; an unknown agent begins an episode.
+
+        Returns:
+            Slots for `act`, int64 [n].
+        """
+        slots = self._players.observe(env, batch, settings_revision, self._begin)
+        self.poll()
+        return slots
+
+    def act(self, slots: Index, actions: Actions) -> None:
+        """Notes that the agents were answered.
+
+        Args:
+            slots: Result of `observe`.
+            actions: One row per agent; ignored.
+        """
+        del actions
+        self._players.act(slots)
+
+    def add_stats(self, env: int, records: Iterable[object]) -> None:
+        """Ignores statistics of simulators: learning agents report them, and none counts as one of training."""
+        del env, records
+
+    def cut(self) -> None:
+        """Sends everything: the round or the actor is about to end."""
+        self.flush()
+
+    @abstractmethod
+    def poll(self) -> None:
+        """Sends what is due."""
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Sends everything."""
+
+    @abstractmethod
+    def _begin(self, env: int, identity: int, episode: int, settings_revision: int) -> Player:
+        """Returns the player of a new agent."""

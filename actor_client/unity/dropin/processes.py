@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Final
 
 from rollcast.addresses import split_address
-from rollcast.signals import stop_signal_numbers
+from rollcast.signals import handling
 
 from actor_client.platform import (
     ask_to_end,
@@ -54,12 +54,8 @@ class StopSignals:
     @contextmanager
     def counted(self) -> Iterator[None]:
         """Counts signals within the block. Several hangups of a closing terminal count as one."""
-        before = {number: signal.signal(number, self._note) for number in stop_signal_numbers()}
-        try:
+        with handling(self._note):
             yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
         if not (self.count and signal.Signals(number).name == "SIGHUP"):

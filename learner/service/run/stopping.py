@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Final, NoReturn
 
 import structlog
-from rollcast.signals import stop_signal_numbers
+from rollcast.signals import handling
 
 from learner.shared.exits import ExitCode, UserError
 
@@ -92,12 +92,10 @@ class Stopping:
         The handlers are Python's and not the loop's, so that a signal is handled while the loop is busy.
         """
         self._loop = asyncio.get_running_loop()
-        before = {number: signal.signal(number, self._on_signal) for number in stop_signal_numbers()}
         try:
-            yield
+            with handling(self._on_signal):
+                yield
         finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
             self._loop = None
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:

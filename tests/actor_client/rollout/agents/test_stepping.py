@@ -39,7 +39,7 @@ def test_a_simulator_that_nobody_makes_again_ends_the_actor() -> None:
         link.start()
         try:
             loop = SteppingLoop(link, link.open(DEAD_SECONDS).assignment, [Failing()])
-            with pytest.raises(EnvironmentFailedTooOften, match="1 failures in a row .* the server is gone"):
+            with pytest.raises(EnvironmentFailedTooOften, match=r"1 failures in a row .* the server is gone"):
                 loop.run()
         finally:
             link.close()

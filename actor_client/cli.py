@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -124,12 +124,8 @@ def _add_entry(commands: Any, entry: Entry) -> None:
 
     def fill() -> None:
         command = entry.load()
-        try:
-            _fill(parser, command, entry)
-        except Exception as error:
-            if entry.is_own:
-                raise
-            raise entry.failure(error) from error
+        with entry.guarded():
+            _fill(parser, command, entry.guarded)
 
     if entry.is_own:
         fill()
@@ -138,7 +134,7 @@ def _add_entry(commands: Any, entry: Entry) -> None:
 
 
 def _add_play(commands: Any) -> None:
-    _fill(_add_empty(commands, "play", PLAY.help), PLAY)
+    _fill(_add_empty(commands, "play", PLAY.help), PLAY, nullcontext)
 
 
 def _add_empty(commands: Any, name: str, help_text: str) -> _Parser:
@@ -152,31 +148,31 @@ def _add_empty(commands: Any, name: str, help_text: str) -> _Parser:
     return parser
 
 
-def _fill(parser: _Parser, command: Command, entry: Entry | None = None) -> None:
-    """Adds the texts and flags of a command to its parser."""
+def _fill(parser: _Parser, command: Command, guarded: Callable[[], AbstractContextManager[None]]) -> None:
+    """Adds the texts and flags of a command to its parser.
+
+    Args:
+        parser: The parser.
+        command: The command.
+        guarded: Within it, the command is imported when it runs.
+    """
     parser.description = command.description
     parser.epilog = f"{command.epilog}{_VARIABLES}\n\n{_EXIT_CODES}"
     command.add_flags(parser)
-    parser.set_defaults(run=partial(_act, command, entry))
+    parser.set_defaults(run=partial(_act, command, guarded))
 
 
-def _act(command: Command, entry: Entry | None, parsed: argparse.Namespace) -> int:
+def _act(command: Command, guarded: Callable[[], AbstractContextManager[None]], parsed: argparse.Namespace) -> int:
     """Imports and runs a command.
 
     Raises:
         ActorError: A module is missing, or the command line is wrong.
     """
-    # gRPC logs each connection that ends; Rollcast logs these itself. gRPC reads the variable when it is loaded.
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    is_own = entry is None or entry.is_own
     try:
-        run: Callable[[Mapping[str, object]], int] = EntryPoint("run", command.run, GROUP).load()
-    except Exception as error:
-        if isinstance(error, ModuleNotFoundError) and is_own:
-            raise missing_extra(error, command.extras) from None
-        if entry is None or is_own:
-            raise
-        raise entry.failure(error) from error
+        with guarded():
+            run: Callable[[Mapping[str, object]], int] = EntryPoint("run", command.run, GROUP).load()
+    except ModuleNotFoundError as error:
+        raise missing_extra(error, command.extras) from None
     return run(flags_of(parsed))
 
 
@@ -212,6 +208,8 @@ def _leave_loads(code: int) -> None:
 
 
 def _run(arguments: Sequence[str] | None, prog: str) -> int:
+    # gRPC logs each connection that ends; Rollcast logs these itself. gRPC reads the variable when it is loaded.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         parser = build_parser(prog)
         parsed = parser.parse_args(arguments)

@@ -1,6 +1,8 @@
 """Finds the commands of `rollcast act` that installed packages declare as entry points; no package is imported to list them."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import EntryPoint, distributions
 from typing import Final, NamedTuple
 
@@ -49,24 +51,28 @@ class Entry(NamedTuple):
                 ExitCode.USAGE,
                 f"several packages declare the command {self.name} (entry points {GROUP}): {packages}; uninstall all but one",
             )
-        (point,) = self.points
-        if self.is_own:
-            found: object = point.load()
-        else:
-            try:
-                found = point.load()
-            except BaseException as error:  # a package's module may raise anything, SystemExit included
-                raise self.failure(error) from error
-        if not isinstance(found, Command):
-            raise self.failure(TypeError(f"it is {type(found).__name__}, and not actor_client.command_line.Command"))
+        with self.guarded():
+            found: object = self.points[0].load()
+            if not isinstance(found, Command):
+                raise TypeError(f"it is {type(found).__name__}, and not actor_client.command_line.Command")
         return found
 
-    def failure(self, error: BaseException) -> ActorError:
-        """Returns the error for a command that cannot be imported."""
-        return ActorError(
-            ExitCode.UNKNOWN_ENVIRONMENT,
-            f"the command {self.name} {self.help} ({self.points[0].value}) cannot be used: {in_one_line(error)}",
-        )
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Turns what the code of another package raises into one line; Rollcast's own errors pass.
+
+        Raises:
+            ActorError: The package's code failed (UNKNOWN_ENVIRONMENT).
+        """
+        try:
+            yield
+        except BaseException as error:  # SystemExit included: a signal raises nothing here
+            if self.is_own:
+                raise
+            raise ActorError(
+                ExitCode.UNKNOWN_ENVIRONMENT,
+                f"the command {self.name} {self.help} ({self.points[0].value}) cannot be used: {in_one_line(error)}",
+            ) from error
 
 
 def entries() -> list[Entry]:

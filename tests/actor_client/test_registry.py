@@ -85,6 +85,7 @@ def test_a_list_of_commands_imports_no_package(
         (COMMAND.replace("--rooms", "-h"), "ArgumentError: "),
         (COMMAND.replace("parser.add_argument", "raise ValueError"), "ValueError: --rooms"),
         (COMMAND.replace("{module}:run", "no_such_simulator:run"), "No module named 'no_such_simulator'"),
+        (COMMAND.replace("{module}:run", "ends_here:run"), "SystemExit: 3"),
         (COMMAND.replace(":run", ":no_run"), "AttributeError: module 'their_rooms' has no attribute 'no_run'"),
         ("class Silent(Exception):\n    def __str__(self): raise OSError\nraise Silent", "Silent"),
     ],
@@ -94,6 +95,7 @@ def test_a_package_that_cannot_be_used_is_one_line(
 ) -> None:
     """The line names the package, its version and the reason; there is no traceback, and other commands work."""
     declare(tmp_path, monkeypatch, "their_rooms", text.replace("{module}", "their_rooms"))
+    (tmp_path / "ends_here.py").write_text("raise SystemExit(3)")
     assert main(["rooms", "--rooms", "3"]) == ExitCode.UNKNOWN_ENVIRONMENT
     line = error_of(capsys)
     assert line.startswith(

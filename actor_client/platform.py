@@ -116,13 +116,23 @@ def limit_end() -> None:
     """Lets the end of this process take `END_SECONDS` at most, and a signal then end it at once; call it at its start.
 
     When everything is done and said, Python waits for threads and for processes of `multiprocessing` that user code has
-    left, and calls its functions for the end (`atexit`, `__del__`), none of which need return.
+    left, and calls its functions for the end (`atexit`, `__del__`), none of which need return. A handler of Python's would
+    wait for the main thread, which may begin to wait for a lock just as the signal comes: so a thread reads the signals, too.
     """
-    _end_by_signals()
+    handlers = {int(number): signal.getsignal(number) for number in _end_by_signals()}
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+    signal.set_wakeup_fd(writer.detach(), warn_on_full_buffer=False)
 
     def wait() -> None:
         threading.main_thread().join()  # it counts as ended when Python begins to wait for the others
-        time.sleep(END_SECONDS)
+        until = time.monotonic() + END_SECONDS
+        while (left_seconds := until - time.monotonic()) > 0:
+            reader.settimeout(left_seconds)
+            with suppress(TimeoutError):
+                arrived = handlers.keys() & set(reader.recv(64))
+                if any(signal.getsignal(number) is handlers[number] for number in arrived):
+                    leave(ExitCode.INTERRUPTED)
         left = [thread.name for thread in threading.enumerate() if thread.is_alive() and not thread.daemon]
         left += [f"process {child.pid}" for child in _children()]
         what = f": the environment's code has left {', '.join(left[:_MOST_SHOWN])} running" if left else ""

@@ -129,6 +129,26 @@ def test_a_process_ends_whatever_user_code_has_left(left: str, said: str) -> Non
 
 
 @pytest.mark.slow
+def test_a_signal_that_does_not_wake_the_main_thread_ends_the_process() -> None:
+    """Another thread may get the signal, or the main thread begin to wait just as it comes: its handler would never run."""
+    program = """
+import atexit, signal, threading
+from actor_client import platform
+
+platform.END_SECONDS = 600.0
+platform.limit_end()
+atexit.register(threading.Event().wait)
+
+def signal_this_thread():
+    threading.main_thread().join()
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+threading.Thread(target=signal_this_thread, daemon=True).start()
+"""
+    assert subprocess.run([sys.executable, "-c", program], timeout=300, check=False).returncode == 130
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("module", ["learner.cli.cli", "actor_client.cli"])
 def test_a_signal_during_the_start_ends_a_command_with_130(module: str, number: signal.Signals) -> None:

@@ -1,4 +1,4 @@
-"""Tests that the first page of CONTRIBUTING.md shows the example package."""
+"""Tests that PLUGINS.md shows the example package."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import textwrap
 import pytest
 
 from tests.documents import ROOT, blocks
-from tests.plugins.page import FIRST_PAGE
+from tests.plugins.page import PAGE
 
 PACKAGE = ROOT / "deploy" / "examples" / "rollcast_example" / "rollcast_example"
 
@@ -15,7 +15,7 @@ PACKAGE = ROOT / "deploy" / "examples" / "rollcast_example" / "rollcast_example"
 @pytest.mark.parametrize("language", ["python", "toml"])
 def test_its_blocks_stand_in_the_package(language: str) -> None:
     """Every printed block is part of a file of the package."""
-    printed = blocks(FIRST_PAGE, language)
+    printed = blocks(PAGE, language)
     assert printed
     files = [file.read_text(encoding="utf-8") for file in (*PACKAGE.glob("*.py"), PACKAGE.parent / "pyproject.toml")]
     for block in printed:

@@ -56,7 +56,7 @@ _FATAL_CODES: Mapping[grpc.StatusCode, tuple[ExitCode, str]] = MappingProxyType(
         grpc.StatusCode.PERMISSION_DENIED: (ExitCode.NOT_ALLOWED, "check what the actor's token allows"),
         grpc.StatusCode.UNIMPLEMENTED: (
             ExitCode.NOT_A_LEARNER,
-            "perhaps this is its control address: give the address in its line learner_started as --learner",
+            "perhaps another service answers there: give the address in the learner's line learner_started as --learner",
         ),
         # gRPC itself refuses a message over the size limit with this code, without a reason.
         grpc.StatusCode.RESOURCE_EXHAUSTED: (ExitCode.MALFORMED, "report this bug: a message exceeds the size limit"),

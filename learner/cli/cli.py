@@ -216,7 +216,7 @@ def _add_operator_command(parser: argparse.ArgumentParser, function: Callable[[a
         "which", nargs="?", metavar="RUN", help="folder or id of the run (default: the only running one)"
     )
     if function is not _page:  # it reads the run folder and calls no learner
-        parser.add_argument("--control", metavar="HOST:PORT", help="the learner's control address")
+        parser.add_argument("--control", metavar="HOST:PORT", help="address of the learner's status page")
         for flag, name, text in _IDENTITY:
             parser.add_argument(flag, metavar=name, help=text)
     parser.add_argument("--run-id", metavar="ID", help=argparse.SUPPRESS)  # the same as RUN
@@ -404,18 +404,22 @@ def _status(parsed: argparse.Namespace) -> int:
             raise
         _say(waits.message)
         return ExitCode.OK
-    with found as operator:
 
-        def shown() -> str:
-            status = operator.status()
+    def shown() -> str:
+        status = found.status()
+        try:
             if parsed.json:
                 return status_document(status, indent=2 if parsed.watch is None else None)
-            return render_status(status, operator.page)
+            return render_status(status, found.page)
+        except (ArithmeticError, ValueError):  # numbers that no learner sends
+            raise UserError(
+                ExitCode.PROTOCOL_MISMATCH, f"the status at {found.address} has impossible numbers"
+            ) from None
 
-        if parsed.watch is None:
-            print(shown())
-        else:
-            watch(shown, parsed.watch, sys.stdout, separator="\n" if parsed.json else "\n\n")
+    if parsed.watch is None:
+        print(shown())
+    else:
+        watch(shown, parsed.watch, sys.stdout, separator="\n" if parsed.json else "\n\n")
     return ExitCode.OK
 
 
@@ -427,35 +431,30 @@ def _page(parsed: argparse.Namespace) -> int:
 
 
 def _pause(parsed: argparse.Namespace) -> int:
-    with _operator(parsed) as operator:
-        operator.pause()
+    _operator(parsed).pause()
     print("paused")
     return ExitCode.OK
 
 
 def _resume(parsed: argparse.Namespace) -> int:
-    with _operator(parsed) as operator:
-        operator.resume()
+    _operator(parsed).resume()
     print("resumed")
     return ExitCode.OK
 
 
 def _save(parsed: argparse.Namespace) -> int:
-    with _operator(parsed) as operator:
-        _say(operator.save_checkpoint())
+    _say(_operator(parsed).save_checkpoint())
     return ExitCode.OK
 
 
 def _drain(parsed: argparse.Namespace) -> int:
-    with _operator(parsed) as operator:
-        operator.drain(final=True)
+    _operator(parsed).drain(final=True)
     print("the run ends; its actors exit")
     return ExitCode.OK
 
 
 def _release(parsed: argparse.Namespace) -> int:
-    with _operator(parsed) as operator:
-        released = operator.release(parsed.actor, parsed.principal)
+    released = _operator(parsed).release(parsed.actor, parsed.principal)
     print(f"released {released} actor{'s' if released != 1 else ''}")
     return ExitCode.OK
 
@@ -468,8 +467,7 @@ def _healthcheck(parsed: argparse.Namespace) -> int:
     except WaitsForTrainersError as waits:  # killed for it, it could never wait as long as its trainers need
         _say(waits.message)
         return ExitCode.OK
-    with found as operator:
-        serving = operator.accepts_actors()
+    serving = found.accepts_actors()
     print("serving" if serving else "not serving")
     return ExitCode.OK if serving else ExitCode.UNREACHABLE
 

@@ -1,4 +1,4 @@
-"""The operator's client: finds a running learner and calls its ControlService. Imports no torch."""
+"""The operator's client: finds a running learner and asks it over HTTP. Imports neither torch nor gRPC."""
 
 from __future__ import annotations
 
@@ -8,24 +8,20 @@ import os
 import platform
 import secrets
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
-from urllib.parse import quote, urlsplit
+from typing import Any, Final
+from urllib.parse import quote, urlencode, urlsplit
 
-import grpc
-from rollcast.addresses import split_address
-from rollcast.auth import MAX_FILE_BYTES, authorization, proof_of, token_hash
-from rollcast.channels import channel_options
-from rollcast.errors import Draining, WireError, from_rpc_error
-from rollcast.limits import MAX_CHUNK_BYTES
+from rollcast.addresses import reached_here, split_address
+from rollcast.auth import MAX_FILE_BYTES, proof_of, token_hash
+from rollcast.other_services import GRPC
 from rollcast.text import MAX_ERROR_CHARS, printable
 from rollcast.tls import ClientSecurity, IdentityError, parsed_token
 from rollcast.tls import read_token as read_secret
-from rollcast.v1 import control_pb2, control_pb2_grpc
 
+from learner.cli.exchange import Exchange, NotALearnerError, Refused
 from learner.service.web.operator_token import TOKEN_FILE, read_token
 from learner.shared.exits import ExitCode, UserError
 from learner.shared.files import open_regular
@@ -37,6 +33,8 @@ from learner.shared.observe.address import (
     read_addresses,
     read_awaited,
 )
+from learner.shared.observe.document import status_of
+from learner.shared.observe.view import RunState, StatusView
 from learner.shared.platform import own_user
 from learner.shared.results import in_results, listing
 from learner.shared.runfolder.lock import FolderLock
@@ -45,18 +43,13 @@ from learner.start.last_start import starting_again
 from learner.start.list_runs import list_runs, run_places, state_of
 
 CALL_SECONDS = 5.0
-SAVE_SECONDS = 120.0
+SAVE_SECONDS = 130.0
+"""More than a learner waits for a checkpoint."""
 _NONCE_BYTES: Final = 32
 _MAX_NAMES: Final = 8
 _MAX_NAME_CHARS: Final = 80
-_REFUSED: Final = frozenset(
-    {
-        *(grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.NOT_FOUND),
-        *(grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION),
-    }
-)
-"""Codes of answers that the same command would get again."""
 _NOT_SAVED = frozenset({"CHECKPOINT_FAILED", "CHECKPOINT_LATE", "NOTHING_TO_SAVE"})
+_MISSING_TOKEN: Final = "the learner requires a token: give --token-file FILE"  # noqa: S105 - says that there is none
 
 
 class WaitsForTrainersError(UserError):
@@ -76,14 +69,14 @@ class WaitsForTrainersError(UserError):
 
 
 class Operator:
-    """Calls the ControlService at one address; use it in a `with` block.
+    """Asks a learner over HTTP; its methods raise UserError.
 
-    Every method raises UserError: UNREACHABLE if the learner does not answer or cannot carry out the call,
-    NOT_ALLOWED if it refuses the call, PROTOCOL_MISMATCH if the server is not a learner, NOT_SAVED if there is no
-    checkpoint, USAGE if a file of the identity cannot be used.
+    The exit code is UNREACHABLE if the learner does not answer or cannot carry out the request, NOT_ALLOWED if it refuses
+    the request, PROTOCOL_MISMATCH if the server is not a learner, NOT_SAVED if there is no checkpoint, USAGE if a file of
+    the identity cannot be used.
 
     Args:
-        address: Control address.
+        address: Address of the learner's HTTP port.
         page: URL of the status page; empty if unknown.
         security: Certificates and token.
         found: Addresses from its run folder, which name its run, authority and token; None for a learner of any run.
@@ -105,16 +98,14 @@ class Operator:
             file = self._security.token_file
             self._security.check()
             self._token = _token_of(found) if file is None else read_secret(file)
-            self._channel = self._security.sync_channel(address, channel_options(MAX_CHUNK_BYTES))
         except IdentityError as error:
             raise UserError(ExitCode.USAGE, str(error)) from None
-        self._stub = control_pb2_grpc.ControlServiceStub(self._channel)
 
     @classmethod
     def find(
         cls, control: str | None, run: str | None, results_dir: Path, given: ClientSecurity | None = None
     ) -> Operator:
-        """Returns an operator for a control address, for a run (its folder or name), or for the only running one.
+        """Returns an operator for an address, for a run (its folder or name), or for the only running one.
 
         The authority and the token are those of the run folder, unless others are given.
 
@@ -137,44 +128,9 @@ class Operator:
         Raises:
             UserError: A file of its identity cannot be read.
         """
-        return cls(addresses.control, page=addresses.page_url, security=given, found=addresses)
-
-    def __enter__(self) -> Self:
-        """Returns the operator."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Closes the channel; turns a failed call into a UserError."""
-        self._channel.close()
-        if isinstance(error, grpc.RpcError):
-            cause = from_rpc_error(error)
-            text = f"the request to the learner at {self.address} failed: {cause}"
-            if _exit_code(cause) is ExitCode.NOT_ALLOWED:
-                text = f"the learner at {self.address} refused this command: {cause}"
-            if cause.code is grpc.StatusCode.UNAVAILABLE and not cause.reason:  # from gRPC itself, not from a learner
-                text = f"no learner answers at {self.address}; if it was killed, start it again with the learner's --resume"
-                text = self._security.proxy_words(self.address) or text
-                with contextlib.suppress(ValueError):
-                    text = self._found() or text
-            if cause.code is grpc.StatusCode.UNIMPLEMENTED:
-                text = (
-                    f"{self.address} is no control address of a learner, but perhaps its address for actors: give the one in its "
-                    "line learner_started as --control, or the name of the run"
-                )
-            raise UserError(_exit_code(cause), text) from None
-
-    def _found(self) -> str:
-        """Returns why no learner answers, if that can be told; empty otherwise.
-
-        Raises:
-            ValueError: The address has another form.
-        """
-        place = split_address(self.address)
-        found = self._security.problem(*place)
-        other = "" if found else self._security.other_service(*place)
-        return f"no control address of a learner answers at {self.address}: {other}" if other else found
+        return cls(
+            addresses.http and reached_here(addresses.http), page=addresses.page_url, security=given, found=addresses
+        )
 
     def prove(self) -> None:
         """Checks that whoever answers knows the token, which no stranger may get who has the port of a killed learner.
@@ -184,67 +140,132 @@ class Operator:
         Raises:
             UserError: It does not (UNREACHABLE), or there is no such token (NOT_ALLOWED).
         """
-        if self._token is None or self._security.ca is not None:
-            return
-        port = int(self.address.rpartition(":")[2])
-        hashed, nonce = token_hash(self._token), secrets.token_bytes(_NONCE_BYTES)
-        request = control_pb2.ProveRequest(nonce=nonce, claim=proof_of("caller", hashed, nonce, port))
-        found = self._stub.Prove(request, timeout=CALL_SECONDS).proof
-        if not hmac.compare_digest(found, proof_of("learner", hashed, nonce, port)):
+        with self._exchange():
+            pass
+
+    def status(self) -> StatusView:
+        """Returns the state of the run."""
+        with self._exchange() as exchange:
+            return self._status(exchange)
+
+    def pause(self) -> None:
+        """Pauses the run."""
+        self._change("pause")
+
+    def resume(self) -> None:
+        """Ends a pause."""
+        self._change("resume")
+
+    def save_checkpoint(self) -> str:
+        """Saves a checkpoint and returns its path on the learner's machine."""
+        return str(self._change("checkpoint", seconds=SAVE_SECONDS).get("path", ""))
+
+    def drain(self, *, final: bool) -> None:
+        """Ends the run; with `final` the actors exit too."""
+        self._change("drain", {"final": str(int(final))})
+
+    def release(self, actor_name: str, principal: str | None) -> int:
+        """Lets an actor that is shut out in again; returns the number of actors of this name."""
+        whose = {} if principal is None else {"principal": principal}
+        count = self._change("release", {"actor": actor_name, **whose}).get("count")
+        return count if isinstance(count, int) else 0
+
+    def accepts_actors(self) -> bool:
+        """Returns whether the run waits or trains, and is not paused, draining or failed."""
+        return self.status().run.state in {RunState.WAITING, RunState.TRAINING}
+
+    def _status(self, exchange: Exchange) -> StatusView:
+        document = exchange.ask("GET", "/api/status")
+        try:
+            found = status_of(document)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            raise UserError(
+                ExitCode.PROTOCOL_MISMATCH,
+                f"what answers at {self.address} sends another status than a learner of this release: give the address of a "
+                "learner's status page as --control, or the name of the run",
+            ) from None
+        if self._run_id and found.run.run_id != self._run_id:  # it took the port of a learner that was killed
+            raise UserError(
+                ExitCode.UNREACHABLE,
+                f"the learner at {self.address} has run {printable(found.run.run_id)}, not {printable(self._run_id)}, whose learner "
+                "no longer runs there: start it again with the learner's --resume",
+            )
+        return found
+
+    def _change(
+        self, action: str, query: Mapping[str, str] | None = None, seconds: float = CALL_SECONDS
+    ) -> dict[str, Any]:
+        """Sends a request that changes the run, once whoever answers has proved to be its learner."""
+        with self._exchange() as exchange:
+            if self._run_id:
+                self._status(exchange)
+            return exchange.ask("POST", f"/api/{action}?{urlencode(query or {})}", seconds)
+
+    @contextlib.contextmanager
+    def _exchange(self) -> Iterator[Exchange]:
+        """Opens a connection, whose other end has proved that it knows the token; explains why it fails."""
+        if not self.address:
+            raise UserError(ExitCode.UNREACHABLE, f"the learner {SERVES_NOTHING}")
+        try:
+            with Exchange(self.address, self._security) as exchange:
+                if self._token is not None:
+                    if self._security.ca is None:
+                        self._prove(exchange, self._token)
+                    exchange.authorize(self._token)
+                yield exchange
+        except IdentityError as error:
+            raise UserError(ExitCode.USAGE, str(error)) from None
+        except Refused as refused:
+            code = _exit_code(refused)
+            text = f"the request to the learner at {self.address} failed: {refused}"
+            if code is ExitCode.NOT_ALLOWED:
+                why = _MISSING_TOKEN if refused.reason == "NO_TOKEN" else str(refused)
+                text = f"the learner at {self.address} refused this command: {why}"
+            raise UserError(code, text) from None
+        except TimeoutError:
+            raise UserError(ExitCode.UNREACHABLE, f"the learner at {self.address} did not answer in time") from None
+        except (NotALearnerError, OSError) as error:
+            raise self._no_learner(is_other=isinstance(error, NotALearnerError)) from None
+
+    def _no_learner(self, *, is_other: bool) -> UserError:
+        """Returns why no learner answers, as far as that can be told.
+
+        Args:
+            is_other: Whether something else answers.
+        """
+        place = split_address(self.address)
+        problem = self._security.problem(*place)
+        if problem:
+            return UserError(ExitCode.UNREACHABLE, problem)
+        other = self._security.other_service(*place, "page")
+        if other and not other.startswith(GRPC):
+            return UserError(ExitCode.UNREACHABLE, f"no status page of a learner answers at {self.address}: {other}")
+        if other or is_other:
+            return UserError(
+                ExitCode.PROTOCOL_MISMATCH,
+                f"{self.address} is no address of a learner's status page, but perhaps its address for actors: give the one of "
+                "the page in its line learner_started as --control, or the name of the run",
+            )
+        return UserError(
+            ExitCode.UNREACHABLE,
+            self._security.proxy_words(self.address)
+            or f"no learner answers at {self.address}; if it was killed, start it again with the learner's --resume",
+        )
+
+    def _prove(self, exchange: Exchange, token: str) -> None:
+        port = split_address(self.address)[1]
+        hashed, nonce = token_hash(token), secrets.token_bytes(_NONCE_BYTES)
+        claim = proof_of("caller", hashed, nonce, port)
+        found = exchange.ask("POST", f"/api/prove?{urlencode({'nonce': nonce.hex(), 'claim': claim.hex()})}").get(
+            "proof"
+        )
+        expected = proof_of("learner", hashed, nonce, port).hex()
+        if not isinstance(found, str) or not hmac.compare_digest(found.encode(), expected.encode()):
             raise UserError(
                 ExitCode.UNREACHABLE,
                 f"whoever answers at {self.address} is not the learner: it does not know the token, which was not sent; if that "
                 "was killed, start it again with the learner's --resume",
             )
-
-    def _authorized(self) -> tuple[tuple[str, str], ...]:
-        """Returns the metadata of a call that changes the run, once whoever answers has proved to be its learner."""
-        if self._run_id:
-            self.status()
-        return self._authorization()
-
-    def _authorization(self) -> tuple[tuple[str, str], ...]:
-        self.prove()
-        return () if self._token is None else authorization(self._token)
-
-    def status(self) -> control_pb2.StatusResponse:
-        """Returns the state of the run."""
-        metadata = self._authorization()
-        found = self._stub.Status(control_pb2.StatusRequest(), timeout=CALL_SECONDS, metadata=metadata)
-        if self._run_id and found.run_id != self._run_id:  # it took the port of a learner that was killed
-            raise UserError(
-                ExitCode.UNREACHABLE,
-                f"the learner at {self.address} has run {printable(found.run_id)}, not {printable(self._run_id)}, whose learner "
-                "no longer runs there: start it again with the learner's --resume",
-            )
-        return found
-
-    def pause(self) -> None:
-        """Pauses the run."""
-        self._stub.Pause(control_pb2.PauseRequest(), timeout=CALL_SECONDS, metadata=self._authorized())
-
-    def resume(self) -> None:
-        """Ends a pause."""
-        self._stub.Resume(control_pb2.ResumeRequest(), timeout=CALL_SECONDS, metadata=self._authorized())
-
-    def save_checkpoint(self) -> str:
-        """Saves a checkpoint and returns its path on the learner's machine."""
-        return self._stub.SaveCheckpoint(
-            control_pb2.SaveCheckpointRequest(), timeout=SAVE_SECONDS, metadata=self._authorized()
-        ).path
-
-    def drain(self, *, final: bool) -> None:
-        """Ends the run; with `final` the actors exit too."""
-        self._stub.Drain(control_pb2.DrainRequest(final=final), timeout=CALL_SECONDS, metadata=self._authorized())
-
-    def release(self, actor_name: str, principal: str | None) -> int:
-        """Lets an actor that is shut out in again; returns the number of actors of this name."""
-        request = control_pb2.ReleaseActorRequest(actor_name=actor_name, principal=principal)
-        return self._stub.ReleaseActor(request, timeout=CALL_SECONDS, metadata=self._authorized()).released
-
-    def accepts_actors(self) -> bool:
-        """Returns whether the run waits or trains, and is not paused, draining or failed."""
-        return self.status().state in {control_pb2.RUN_STATE_WAITING, control_pb2.RUN_STATE_TRAINING}
 
 
 def _security(found: BoundAddresses | None, given: ClientSecurity) -> ClientSecurity:
@@ -280,9 +301,9 @@ def _token_of(found: BoundAddresses | None) -> str | None:
 
 
 def _at(control: str, results_dir: Path) -> BoundAddresses | None:
-    """Returns the addresses of the running learner with a control address; None if it is not in the folder."""
+    """Returns the addresses of the running learner that answers at an address; None if it is not in the folder."""
     found = (read_addresses(place) for place in _places(results_dir) if _runs(place) is not False)
-    return next((each for each in found if each is not None and each.control == control), None)
+    return next((each for each in found if each is not None and control in {each.http, reached_here(each.http)}), None)
 
 
 def _places(results_dir: Path) -> Iterator[Path]:
@@ -290,12 +311,10 @@ def _places(results_dir: Path) -> Iterator[Path]:
         yield from run_places(results_dir)
 
 
-def _exit_code(cause: WireError) -> ExitCode:
-    if cause.reason in _NOT_SAVED:
+def _exit_code(refused: Refused) -> ExitCode:
+    if refused.reason in _NOT_SAVED:
         return ExitCode.NOT_SAVED
-    if cause.code in _REFUSED or isinstance(cause, Draining):
-        return ExitCode.NOT_ALLOWED
-    return ExitCode.PROTOCOL_MISMATCH if cause.code is grpc.StatusCode.UNIMPLEMENTED else ExitCode.UNREACHABLE
+    return ExitCode.NOT_ALLOWED if 400 <= refused.status < 500 and refused.reason != "BUSY" else ExitCode.UNREACHABLE
 
 
 def find_running(run: str | None, results_dir: Path) -> tuple[Path, BoundAddresses]:
@@ -402,10 +421,11 @@ def _require_running(folder: Path) -> None:
         raise UserError(
             ExitCode.UNREACHABLE, f"{why}. Continue the run there with {starting_again(folder.name, folder.parent)}"
         )
-    if addresses is not None and _is_of_another_machine(addresses) and is_local(addresses.control):
+    served_here = addresses is None or not addresses.http or is_local(reached_here(addresses.http))
+    if addresses is not None and _is_of_another_machine(addresses) and served_here:
         raise UserError(
             ExitCode.UNREACHABLE,
-            f"the learner of {folder} was started on {printable(addresses.host)} and its control address is reached only there: "
+            f"the learner of {folder} was started on {printable(addresses.host)} and its status page is reached only there: "
             "run this command on that machine, or give --control HOST:PORT",
         )
 
@@ -426,6 +446,7 @@ def _newest(results_dir: Path) -> str:
 
 
 CONNECT_SECONDS: Final = 2.0
+SERVES_NOTHING: Final = "serves no page; start it with rollcast.http: true"
 
 
 def page_link(run: str | None, results_dir: Path) -> str:
@@ -442,15 +463,12 @@ def page_link(run: str | None, results_dir: Path) -> str:
     """
     folder, addresses = find_running(run, results_dir)
     if not addresses.http:
-        raise UserError(
-            ExitCode.UNREACHABLE, f"the learner of {folder} serves no page; start it with rollcast.http: true"
-        )
+        raise UserError(ExitCode.UNREACHABLE, f"the learner of {folder} {SERVES_NOTHING}")
     _require_answer(page_url(addresses.http))
     url = addresses.page_url
     token = read_token(folder)
     if token is not None:
-        with Operator.of(replace(addresses, token=str(folder / TOKEN_FILE))) as operator:
-            operator.prove()
+        Operator.of(replace(addresses, token=str(folder / TOKEN_FILE))).prove()
         return f"{url}#token={quote(token.reveal(), safe='')}"
     if (folder / TOKEN_FILE).exists():
         raise UserError(

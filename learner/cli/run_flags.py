@@ -113,7 +113,7 @@ def load_run(
     return load_run_options(
         folder / "configuration.yaml",
         cli={name: value for name in over if (value := getattr(parsed, name)) is not None},
-        set_items=["rollcast.http=false", "rollcast.control_address=127.0.0.1:0", *set_items],
+        set_items=["rollcast.http=false", *set_items],
         environ=dict(os.environ),
     )
 

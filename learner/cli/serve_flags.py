@@ -76,10 +76,9 @@ def add_run_settings(parser: argparse.ArgumentParser) -> None:
     )
     add_address(parser, "127.0.0.1:50051")
     parser.add_argument("--certs", metavar="DIR", help="folder of `certs init`: TLS, and tokens for all clients")
-    parser.add_argument("--control-address", metavar="HOST:PORT", help="address for operators' commands; loopback only")
     parser.add_argument(
         "--http-address", metavar="HOST:PORT",
-        help="address of status page and metrics (default: 127.0.0.1:9464, or a free port if it is taken)",
+        help="address of status page, operators' commands and metrics (default: 127.0.0.1:9464, or a free port if it is taken)",
     )  # fmt: skip
     parser.add_argument("--target-return", metavar="R", help="stop once the mean return reaches R")
     parser.add_argument("--max-wall-seconds", metavar="S", help="stop after S seconds")

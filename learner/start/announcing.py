@@ -30,13 +30,12 @@ def announce(
     try:
         write_addresses(folder.path, replace(bound, run_id=folder.run_id, host=platform.node()))
     except WriteFailed as error:
-        log.error("address_not_written", error=str(error), action=f"operators need --control {bound.control}")
+        log.error("address_not_written", error=str(error), action=f"operators need --control {bound.http}")
     log.info(
         "learner_started",
         run=folder.run_id,
         folder=str(folder.path),
         address=bound.address,
-        control=bound.control,
         page=page or "off",
         security="TLS" if bound.tls else "plain text",
         generation=generation,

@@ -13,7 +13,7 @@ from typing import Final
 import structlog
 
 from learner.link.channel import Transport, as_it_is
-from learner.service.calls.listening import ADDRESS, CONTROL_ADDRESS, HeldPorts, hold, require_free
+from learner.service.calls.listening import ADDRESS, HeldPorts, hold, require_free
 from learner.service.calls.server import require_descriptors
 from learner.service.run.front import Served
 from learner.service.run.stopping import SIGNAL
@@ -73,7 +73,6 @@ def serve(
     require_descriptors(service)
     if actors is None or not actors.may_move:
         require_free(service.address, ADDRESS)
-    require_free(service.control_address, CONTROL_ADDRESS)
     check_http(loaded)
     check_folder(loaded)
     opened = open_run_folder(

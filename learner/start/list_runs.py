@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -275,7 +276,7 @@ def _count(value: int | None) -> str:
 
 def age(seconds: float | None) -> str:
     """Returns a duration in one readable unit, as in ``3 h``."""
-    if seconds is None:
+    if seconds is None or not math.isfinite(seconds):
         return "-"
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= size:

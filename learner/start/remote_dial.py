@@ -57,7 +57,7 @@ def dial_front(
     """
     deadline, told = time.monotonic() + seconds, ""
     if other := security.other_service(
-        *split_address(address), expects_grpc=False
+        *split_address(address), "trainers"
     ):  # it may wait for ever for the rest of a request
         raise RefusedError(
             f"no learner takes trainers at {address}: {other}; give its --trainer-address", ExitCode.UNREACHABLE

@@ -149,7 +149,7 @@ class TrainingRun:
 
 def _listening_at(bound: BoundAddresses, options: RunOptions) -> RunOptions:
     """Returns the options with the addresses of an earlier start in place of those that leave the port open."""
-    found = {"address": bound.address, "control_address": bound.control}
+    found = {"address": bound.address}
     if bound.http:
         found["http_address"] = bound.http
     return options.model_copy(update={"rollcast": options.rollcast.model_copy(update=found)})

@@ -110,12 +110,15 @@ def token_hash(token: str) -> str:
 
 
 def proof_of(side: str, hashed: str, nonce: bytes, port: int) -> bytes:
-    """Returns what proves to the other side of a connection in plain text that this one knows a token; see `Prove` in control.proto.
+    """Returns what proves to the other side of a connection in plain text that this one knows a token.
+
+    It is the HMAC-SHA256, with the token's hash as the key, of "rollcast ", the side, " ", the port in decimal, " ", and the
+    nonce. A caller sends its nonce and its proof (`claim`), and gets that of the learner.
 
     Args:
         side: "caller" or "learner".
         hashed: Hash of the token, as in a token file.
-        nonce: What the caller has drawn.
+        nonce: 32 random bytes that the caller has drawn.
         port: The learner's port, so that nobody passes on what another port proves.
     """
     return hmac.digest(hashed.encode(), b"rollcast %b %d %b" % (side.encode(), port, nonce), "sha256")

@@ -200,23 +200,3 @@ class CloseReason(IntEnum):
     DONE = 1
     ENVIRONMENT_FAILED = 2
     ERROR = 3
-
-
-class RunState(IntEnum):
-    """State of the learner; see control.proto."""
-
-    UNSPECIFIED = 0
-    WAITING = 1
-    TRAINING = 2
-    PAUSED = 3
-    DRAINING = 4
-    FAILED = 5
-
-
-class Bottleneck(IntEnum):
-    """Bottleneck of a run; see control.proto."""
-
-    UNSPECIFIED = 0
-    LEARNER = 1
-    ACTORS = 2
-    NETWORK = 3

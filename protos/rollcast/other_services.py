@@ -9,35 +9,40 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 _SECONDS: Final = 3.0
 _MOST_BYTES: Final = 2**18
 _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 """Start of a connection of HTTP/2, with empty settings."""
 _SETTINGS: Final = 4
+Service: TypeAlias = Literal["grpc", "trainers", "page"]
+"""What may be expected at an address: a learner's address for actors, that for trainers, or its status page."""
 OF_TRAINERS: Final = "this is the learner's address for trainers"
 """What that address answers to whoever is no trainer."""
-_GRPC: Final = "gRPC answers there: an address of a learner for actors or for operators"
+GRPC: Final = "gRPC answers there: a learner's address for actors"
+"""What answers at an address of gRPC."""
 
 
-def found_at(connect: Callable[[], socket.socket], host: str, port: int, *, expects_grpc: bool = True) -> str:
+def found_at(connect: Callable[[], socket.socket], host: str, port: int, expected: Service = "grpc") -> str:
     """Returns in words what answers at an address, if it is another service; empty if it is as expected, or nothing answers.
 
     Args:
         connect: Makes a connection, with TLS if that is used.
         host: The address, for the header of a request.
         port: Its port.
-        expects_grpc: Whether a service of gRPC is expected.
+        expected: Service that is expected.
 
     Raises:
         OSError: Nothing answers.
     """
     said = _answer(connect, _PREFACE, 64)
     if len(said) >= 9 and said[0] == 0 and said[3] == _SETTINGS:
-        return "" if expects_grpc else _GRPC
+        return "" if expected == "grpc" else GRPC
     if OF_TRAINERS.encode() in said:
-        return f"{OF_TRAINERS} (--trainer-address), and actors connect to its --address" if expects_grpc else ""
+        return (
+            f"{OF_TRAINERS} (--trainer-address), and actors connect to its --address" if expected != "trainers" else ""
+        )
     web = _http_words(connect, host, port) if said else ""
     if web:
         return web

@@ -1,5 +1,7 @@
 """The TLS of channels: credentials from files that are read for each connection, and words about failed handshakes."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import socket
@@ -8,13 +10,14 @@ import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
-
-import grpc
+from typing import TYPE_CHECKING, Any, Final
 
 from rollcast import other_services, proxies
 from rollcast.auth import MAX_FILE_BYTES, TOKEN_FORM, authorization
 from rollcast.files import read_regular
+
+if TYPE_CHECKING:  # operators' commands need no gRPC, which takes a while to import
+    import grpc
 
 PROBE_SECONDS: Final = 3.0
 """Longest duration of a handshake that only finds out why others fail."""
@@ -109,13 +112,21 @@ class ClientSecurity:
         Raises:
             IdentityError: A file cannot be read.
         """
-        if self.ca is None:
-            return None
+        import grpc  # noqa: PLC0415
+
+        return None if self.ca is None else grpc.ssl_channel_credentials(read_file(self.ca), *self._pair())
+
+    def _pair(self) -> tuple[bytes | None, bytes | None]:
+        """Returns the content of the key and of the certificate.
+
+        Raises:
+            IdentityError: A file cannot be read, or they do not belong together.
+        """
         key = read_file(self.key) if self.key is not None else None
         cert = read_file(self.cert) if self.cert is not None else None
         if self.key is not None and self.cert is not None:
             check_pair(self.cert, self.key)
-        return grpc.ssl_channel_credentials(read_file(self.ca), key, cert)
+        return key, cert
 
     def options(self, address: str, options: Sequence[tuple[str, Any]]) -> list[tuple[str, Any]]:
         """Returns the options of a channel, with its proxy and the expected name of the server."""
@@ -136,7 +147,7 @@ class ClientSecurity:
         self.metadata()
         if self.ca is not None:
             self.context()
-        self.credentials()
+            self._pair()
 
     def sync_channel(self, address: str, options: Sequence[tuple[str, Any]]) -> grpc.Channel:
         """Returns a synchronous channel.
@@ -144,6 +155,8 @@ class ClientSecurity:
         Raises:
             IdentityError: A file cannot be read.
         """
+        import grpc  # noqa: PLC0415
+
         credentials, options = self.credentials(), self.options(address, options)
         if credentials is None:
             return grpc.insecure_channel(address, options=options)
@@ -155,10 +168,31 @@ class ClientSecurity:
         Raises:
             IdentityError: A file cannot be read.
         """
+        import grpc  # noqa: PLC0415
+
         credentials, options = self.credentials(), self.options(address, options)
         if credentials is None:
             return grpc.aio.insecure_channel(address, options=options)
         return grpc.aio.secure_channel(address, credentials, options=options)
+
+    def connection(self, host: str, port: int, seconds: float) -> socket.socket:
+        """Returns a connection for HTTP/1.1, with TLS if there is an authority, on the way that a channel takes.
+
+        Args:
+            host: The server.
+            port: Its port.
+            seconds: Longest wait for an answer.
+
+        Raises:
+            IdentityError: A file cannot be used.
+            OSError: Nothing answers, or the handshake fails.
+        """
+        if self.ca is None:
+            return _connection(host, port, tls=False, seconds=seconds)
+        context = self.context()
+        context.set_alpn_protocols(["http/1.1"])
+        plain = _connection(host, port, tls=True, seconds=seconds)
+        return context.wrap_socket(plain, server_hostname=self.server_name or host)
 
     def problem(self, host: str, port: int) -> str:
         """Finds out by one handshake why connections to a server fail; empty if the handshake succeeds.
@@ -174,7 +208,7 @@ class ClientSecurity:
         except OSError:
             return ""
 
-    def other_service(self, host: str, port: int, *, expects_grpc: bool = True) -> str:
+    def other_service(self, host: str, port: int, expected: other_services.Service = "grpc") -> str:
         """Returns in words which other service answers at an address; empty if none does, or it cannot be told.
 
         Blocks for at most some seconds. Call it if connections fail and there is no `problem`.
@@ -189,7 +223,7 @@ class ClientSecurity:
             )
 
         try:
-            return other_services.found_at(connect, host, port, expects_grpc=expects_grpc)
+            return other_services.found_at(connect, host, port, expected)
         except (IdentityError, OSError):
             return ""
 
@@ -239,7 +273,7 @@ def authorities(ca: Path | None) -> str | None:
     return text
 
 
-def _connection(host: str, port: int, *, tls: bool) -> socket.socket:
+def _connection(host: str, port: int, *, tls: bool, seconds: float = PROBE_SECONDS) -> socket.socket:
     """Returns a connection on the way that a channel takes.
 
     Raises:
@@ -247,8 +281,8 @@ def _connection(host: str, port: int, *, tls: bool) -> socket.socket:
     """
     proxy = proxies.proxy_of(host, tls=tls)
     if proxy is None or proxy.problem:
-        return socket.create_connection((host, port), PROBE_SECONDS)
-    return proxy.connect(host, port, PROBE_SECONDS)
+        return socket.create_connection((host, port), seconds)
+    return proxy.connect(host, port, seconds)
 
 
 def _uses_tls(host: str, port: int) -> str:

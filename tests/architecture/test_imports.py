@@ -119,7 +119,6 @@ def test_nothing_is_told_to_the_maker_of_the_runtime(program: str, tmp_path: Pat
         "rollcast.v1.session_pb2_grpc",
         "actor_client.gym.app",
         "actor_client.unity.server",
-        "learner.cli.operator",
         "learner.service.calls.server",
     ],
 )
@@ -134,6 +133,15 @@ def test_grpc_is_loaded_without_its_support_for_forks(module: str, given: str) -
         printed_by(f"import os, sys\nsys.meta_path.insert(0, {look})\nimport {module}", environment)
         == f"{given or 0}\n"
     )
+
+
+def test_operators_commands_need_no_heavy_library() -> None:
+    """They start at once, without gRPC, protobuf and what serves the page."""
+    heavy = {"torch", "onnx", "numpy", "pydantic", "grpc", "google.protobuf", "aiohttp"}
+    lines = (
+        f"import sys\nimport learner.cli.operator, learner.cli.status_text\nprint(sorted({heavy} & {{*sys.modules}}))"
+    )
+    assert printed_by(lines) == "[]\n"
 
 
 @pytest.mark.slow

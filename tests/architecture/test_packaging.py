@@ -109,7 +109,7 @@ def test_the_operators_commands_need_no_extra(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "generation").write_text("1")
     (tmp_path / "run" / ".lock").write_text("1")
-    (tmp_path / "run" / "address.json").write_text('{"address": "127.0.0.1:1", "control": "127.0.0.1:1"}')
+    (tmp_path / "run" / "address.json").write_text('{"address": "127.0.0.1:1", "http": "127.0.0.1:1"}')
     asked = [["--control", "127.0.0.1:1"], ["run", "--results-dir", str(tmp_path)], ["--results-dir", str(tmp_path)]]
     called = [
         [name, *words] for name in ("status", "pause", "resume", "save", "drain", "healthcheck") for words in asked

@@ -130,7 +130,7 @@ def train(learner: Installed, actor: Installed, folder: Path) -> None:
     """Trains CartPole for some thousand steps, from the run file that `init` writes."""
     folder.mkdir()
     run([learner.bin / "rollcast", "init", "cartpole"], folder)
-    arguments = ["--address=127.0.0.1:0", "--control-address=127.0.0.1:0", "--set", "behaviors.CartPole.max_steps=6000"]
+    arguments = ["--address=127.0.0.1:0", "--http-address=127.0.0.1:0", "--set", "behaviors.CartPole.max_steps=6000"]
     processes = [learner.start("rollcast", "serve", "cartpole.yaml", *arguments, folder=folder)]
     try:
         found = wait_until(

@@ -291,7 +291,7 @@ LEARNER: Final = (
       for command in ("status", "page", "pause", "save", "drain", "healthcheck")),
     Cause("status where none runs", "rollcast status --results-dir other", 21,
           r"start one with (rollcast serve RUN.yaml --results-dir other)", started),
-    Cause("a control address without a port", "rollcast status --control 127.0.0.1", 10, r"host:port with a port",
+    Cause("an address without a port", "rollcast status --control 127.0.0.1", 10, r"host:port with a port",
           replaced("127.0.0.1", "127.0.0.1:1"), 21),
     Cause("evaluate a run elsewhere", "rollcast evaluate nosuch --results-dir other", 13,
           r"(rollcast runs --results-dir other) lists", of_the_list, 15),

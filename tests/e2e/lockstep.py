@@ -26,6 +26,7 @@ from learner.shared.observe.address import BoundAddresses, read_addresses
 from tests.actor_client.connection.proxy import Proxy
 from tests.e2e.processes import ROOT, SECONDS, command_environment, wait_until
 from tests.e2e.runs import small
+from tests.e2e.state import state_of
 
 NAME = "CartPole"
 ENVS = 3
@@ -119,7 +120,7 @@ class Run:
             "lease_seconds": 10.0,
             "drain_seconds": 10.0,
             "torch_threads": 1,
-            "http": False,
+            "http_address": "127.0.0.1:0",
             "log_format": "json",
             "address": f"127.0.0.1:{port}",
             "lockstep": dict(self.lockstep),
@@ -145,7 +146,7 @@ class Run:
         return found
 
     def operator(self) -> Operator:
-        """Returns its ControlService."""
+        """Returns an operator of the run."""
         return Operator.of(self.addresses())
 
     def state(self) -> dict[str, Any]:
@@ -202,25 +203,25 @@ def meanwhile(call: Callable[[], None]) -> Iterator[None]:
 
 def disturb(run: Run, actor: Actor, times: int) -> None:
     """Breaks all connections of an actor, and pauses and resumes the run, between two rounds."""
-    with run.operator() as operator:
-        for _ in range(times):
-            _wait_for_a_round(operator)
-            assert actor.proxy is not None
-            for pair in list(actor.proxy.pairs):
-                pair.close()
-            operator.pause()
-            operator.resume()
+    operator = run.operator()
+    for _ in range(times):
+        _wait_for_a_round(operator)
+        assert actor.proxy is not None
+        for pair in list(actor.proxy.pairs):
+            pair.close()
+        operator.pause()
+        operator.resume()
 
 
 def _wait_for_a_round(operator: Operator) -> None:
-    before = operator.status().lockstep.round
-    wait_until(lambda: operator.status().lockstep.round > before, "the run goes on")
+    before = state_of(operator).lockstep.round
+    wait_until(lambda: state_of(operator).lockstep.round > before, "the run goes on")
 
 
 def stop_at_round(run: Run, number: int) -> None:
     """Waits for a round, and sends the learner a signal to stop."""
-    with run.operator() as operator:
-        wait_until(lambda: operator.status().lockstep.round >= number, f"round {number}")
+    operator = run.operator()
+    wait_until(lambda: state_of(operator).lockstep.round >= number, f"round {number}")
     assert run.learner is not None
     run.learner.send_signal(signal.SIGTERM)
 

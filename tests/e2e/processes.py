@@ -14,13 +14,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import grpc
-from rollcast.v1 import control_pb2
-
 from learner.cli.operator import Operator
 from learner.shared.observe.address import BoundAddresses, read_addresses
 from tests.e2e.books import check_books
 from tests.e2e.preloaded import children_of
+from tests.e2e.state import Actor, Behavior, State, state_of
 from tests.ports import reserve_ports
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -204,24 +202,24 @@ class LearnerProcess(Child):
 
     @property
     def operator(self) -> Operator:
-        """Returns a client of its ControlService."""
+        """Returns an operator of the run."""
         if self._operator is None:
             self._operator = Operator.of(self._addresses())
         return self._operator
 
-    def status(self) -> control_pb2.StatusResponse:
+    def status(self) -> State:
         """Returns its state; the books are checked at every look."""
-        status = self.operator.status()
+        status = state_of(self.operator)
         check_books(status)
         return status
 
-    def behavior(self, name: str) -> control_pb2.BehaviorStatus:
+    def behavior(self, name: str) -> Behavior:
         """Returns the state of a behavior; all zeros if it was not declared yet."""
-        return next((row for row in self.status().behaviors if row.behavior == name), control_pb2.BehaviorStatus())
+        return next((row for row in self.status().behaviors if row.behavior == name), Behavior())
 
-    def actor(self, name: str) -> control_pb2.ActorStatus:
+    def actor(self, name: str) -> Actor:
         """Returns the state of an actor; all zeros if it is not there."""
-        return next((row for row in self.status().actors if row.actor_name == name), control_pb2.ActorStatus())
+        return next((row for row in self.status().actors if row.actor_name == name), Actor())
 
     def wait_for(self, condition: Callable[[], T], what: str, *others: Child) -> T:
         """Waits until a condition holds, while it and the others run."""
@@ -233,23 +231,17 @@ class LearnerProcess(Child):
 
         return wait_until(holds, what, said=lambda: "\n".join(child.said() for child in (self, *others)))
 
-    def wait_for_version(self, behavior: str, version: int, *others: Child) -> control_pb2.BehaviorStatus:
+    def wait_for_version(self, behavior: str, version: int, *others: Child) -> Behavior:
         """Waits until a behavior has had so many updates, and returns its state then."""
-        row = control_pb2.BehaviorStatus()
+        row = Behavior()
 
         def reached() -> bool:
-            row.CopyFrom(self.behavior(behavior))
+            nonlocal row
+            row = self.behavior(behavior)
             return row.version >= version
 
         self.wait_for(reached, f"version {version} of {behavior}", *others)
         return row
-
-    def end(self) -> None:
-        """Kills it if it still runs."""
-        super().end()
-        if self._operator is not None:
-            with contextlib.suppress(grpc.RpcError), self._operator:
-                self._operator = None
 
 
 class Processes:

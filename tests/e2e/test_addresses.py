@@ -22,7 +22,7 @@ from learner.start.remote_door import RemoteDoor
 from tests.e2e.processes import LearnerProcess, Processes
 
 SECONDS = 300.0
-KINDS = ("actors", "control", "page", "trainers", "Prometheus", "Grafana", "a web server", "ssh")
+KINDS = ("actors", "page", "trainers", "Prometheus", "Grafana", "a web server", "ssh")
 """What may answer at an address."""
 PAGE = "the learner's status page answers there; its address for actors is 127.0.0.1:"
 WEB = "answers there, over HTTP; give the address in the learner's line learner_started"
@@ -80,14 +80,14 @@ def addresses(shared_learner: LearnerProcess) -> Iterator[dict[str, str]]:
     with ExitStack() as served:
         door = RemoteDoor("127.0.0.1:0", Identity(), 1, "1")
         served.callback(door.close)
-        found = {"actors": bound.address, "control": bound.control, "page": bound.http, "trainers": door.address}
+        found = {"actors": bound.address, "page": bound.http, "trainers": door.address}
         found |= {name: served.enter_context(web_server(place)) for name, place in PLACES.items()}
         yield {**found, "ssh": served.enter_context(ssh())}
 
 
 def test_what_an_actor_finds(addresses: dict[str, str], processes: Processes) -> None:
     """An actor ends with 30 and one line that names what answers at --learner."""
-    expected = {"control": "perhaps this is its control address", "page": PAGE, "trainers": TRAINERS, "ssh": SSH}
+    expected = {"page": PAGE, "trainers": TRAINERS, "ssh": SSH}
     actors = {
         kind: processes.actor(addresses[kind], "CartPole-v1", name=f"at-{number}")
         for number, kind in enumerate(KINDS)
@@ -101,24 +101,23 @@ def test_what_an_actor_finds(addresses: dict[str, str], processes: Processes) ->
 def test_what_an_operator_finds(addresses: dict[str, str]) -> None:
     """An operator's command says what answers at --control."""
     expected = {
-        "actors": "is no control address of a learner, but perhaps its address for actors",
-        "page": PAGE,
+        "actors": "is no address of a learner's status page, but perhaps its address for actors",
         "trainers": TRAINERS,
         "ssh": SSH,
     }
     for kind in KINDS:
-        if kind == "control":
+        if kind == "page":
             continue
-        with pytest.raises(UserError) as caught, Operator(addresses[kind]) as operator:
-            operator.status()
+        with pytest.raises(UserError) as caught:
+            Operator(addresses[kind]).status()
         assert expected.get(kind, f"{kind} {WEB}") in caught.value.message, kind
         assert "\n" not in caught.value.message
 
 
 def test_what_a_trainer_finds(addresses: dict[str, str]) -> None:
     """A trainer of another machine says what answers at --front, and does not try again."""
-    grpc_words = "gRPC answers there: an address of a learner for actors or for operators; give its --trainer-address"
-    expected = {"actors": grpc_words, "control": grpc_words, "page": PAGE, "ssh": SSH}
+    grpc_words = "gRPC answers there: a learner's address for actors; give its --trainer-address"
+    expected = {"actors": grpc_words, "page": PAGE, "ssh": SSH}
     introduction = Introduction(release="1", rank=0, ranks=1)
     for kind in KINDS:
         if kind == "trainers":
@@ -134,5 +133,4 @@ def test_nothing_is_found_where_it_is_right_or_nothing_answers(addresses: dict[s
         port = silent.getsockname()[1]
         assert ClientSecurity().other_service("127.0.0.1", port) == ""
     assert ClientSecurity().other_service("127.0.0.1", port) == ""
-    for kind in ("actors", "control"):
-        assert ClientSecurity().other_service("127.0.0.1", int(addresses[kind].rpartition(":")[2])) == ""
+    assert ClientSecurity().other_service("127.0.0.1", int(addresses["actors"].rpartition(":")[2])) == ""

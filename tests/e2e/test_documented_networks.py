@@ -147,21 +147,20 @@ def opener(trusted: ssl.SSLContext | None) -> urllib.request.OpenerDirector:
 
 @pytest.mark.parametrize("tls", [False, True])
 def test_an_operator_works_from_another_machine(site: Site, tls: bool) -> None:
-    """`status` and `pause` work with the control port, a copied token and, with TLS, the authority; without the token, `pause` does not."""
+    """`status` and `pause` work with the port of the page, a copied token and, with TLS, the authority; without the token, `pause` does not."""
     page = section(OPERATORS, "Operate from another machine")
     serve, install, copy, tunnel, status, link = commands(page)
     assert install[:3] == ["pip", "install", "."]
-    control = str(reserve_ports())
-    assert tunnel.count("50053:127.0.0.1:50053") == 1, "a token in plain text is proved for one port"
+    port = str(reserve_ports())
     assert f"{serve[serve.index('--http-address') + 1]}" == "127.0.0.1:9464"
-    assert tunnel.count("9464:127.0.0.1:9464") == 1
+    assert tunnel.count("9464:127.0.0.1:9464") == 1, "a token in plain text is proved for one port"
     (item,) = (each.split()[1] for each in page.split("`") if each.startswith("--set "))
     assert unity_parser().parse_args(["--set", item]).set == [item]
     assert item.partition("=")[2] in serve
     assert load_run_options(None, set_items=["behaviors.A.trainer_type=ppo", item]).sources[item.partition("=")[0]]
 
     def here(words: list[str]) -> list[str]:
-        return [word.replace("50053", control).replace("RUN.yaml", "run.yaml") for word in words]
+        return [word.replace("9464", port).replace("RUN.yaml", "run.yaml") for word in words]
 
     certs: tuple[str, ...] = ()
     if tls:
@@ -169,7 +168,7 @@ def test_an_operator_works_from_another_machine(site: Site, tls: bool) -> None:
         (made,) = (each for each in page.split("`") if each.startswith("rollcast certs token"))
         site.does(made.replace("NAME", "me").split())
         certs = ("--certs", "certs")
-    learner = site.starts(here(serve), "--http-address", "127.0.0.1:0", "--address", "127.0.0.1:0", *certs)
+    learner = site.starts(here(serve), "--address", "127.0.0.1:0", *certs)
     folder = site.folder / "results" / "walker"
     wait_until(lambda: learner.is_running and read_addresses(folder), "it listens", said=learner.said)
     mine = site.folder / ELSEWHERE  # without `results`, in which commands would find the learner's own token
@@ -188,7 +187,7 @@ def test_an_operator_works_from_another_machine(site: Site, tls: bool) -> None:
     for command in ("pause", "resume"):
         assert command in page
         site.does([line[0], command, *line[2:]], *authority, where=ELSEWHERE)
-    site.does([line[0], "pause", "--control", f"127.0.0.1:{control}"], *authority, where=ELSEWHERE, code=22)
+    site.does([line[0], "pause", "--control", f"127.0.0.1:{port}"], *authority, where=ELSEWHERE, code=22)
     assert "token" in site.said
     assert link[:2] == ["ssh", "LEARNER"]
     assert link[2] == "DIR/.venv/bin/rollcast"

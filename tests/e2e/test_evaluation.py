@@ -97,7 +97,7 @@ def _acts_without_training(processes: Processes, run_file: Path) -> None:
 
 def test_an_evaluation_starts_and_films_an_actor_of_its_own(processes: Processes, tmp_path: Path) -> None:
     """`evaluate --video` starts an actor and films every counted episode; an actor that fails ends it."""
-    learner = processes.learner(write_run(tmp_path, {"CartPole": cartpole(max_steps=300)}, http=False))
+    learner = processes.learner(write_run(tmp_path, {"CartPole": cartpole(max_steps=300)}))
     processes.actor(learner.address, "CartPole-v1")
     assert learner.wait() == 0
     folder, command = tmp_path / "videos", ["evaluate", str(learner.folder), "--episodes", "3", "--log-format", "json"]
@@ -121,7 +121,7 @@ def test_an_evaluation_starts_and_films_an_actor_of_its_own(processes: Processes
 def test_a_run_goes_on_from_its_best_checkpoint(processes: Processes, tmp_path: Path) -> None:
     """--resume --checkpoint=best continues from its step; other uses of the flag are errors."""
     settings = cartpole(max_steps=4000)
-    run_file = write_run(tmp_path, {"CartPole": settings}, reward_buffer_episodes=5, http=False)
+    run_file = write_run(tmp_path, {"CartPole": settings}, reward_buffer_episodes=5)
     learner = processes.learner(run_file)
     processes.actor(learner.address, "CartPole-v1", "--num-envs", "8")
     assert learner.wait() == 0
@@ -140,7 +140,7 @@ def test_a_run_goes_on_from_its_best_checkpoint(processes: Processes, tmp_path: 
 
 def test_a_finished_run_is_evaluated_for_a_second_and_shown(processes: Processes, tmp_path: Path) -> None:
     """An evaluation that exceeds its time has its own exit code; --inference changes no file."""
-    run_file = write_run(tmp_path, {"CartPole": cartpole(max_steps=300)}, http=False)
+    run_file = write_run(tmp_path, {"CartPole": cartpole(max_steps=300)})
     learner = processes.learner(run_file)
     processes.actor(learner.address, "CartPole-v1")
     assert learner.wait() == 0
@@ -154,7 +154,7 @@ def test_a_finished_run_is_evaluated_for_a_second_and_shown(processes: Processes
 
 def test_unity_players_are_evaluated_beside_training(processes: Processes, tmp_path: Path) -> None:
     """A gateway with teams and groups plays whole episodes during training, and the books balance."""
-    rollcast = {"lease_seconds": 2.0, "drain_seconds": 2.0, "torch_threads": 1, "http": False}
+    rollcast = {"lease_seconds": 2.0, "drain_seconds": 2.0, "torch_threads": 1}
     evaluation = {"interval_steps": 1500, "episodes": 3}
     learner = processes.learner(run_for_any_behavior(tmp_path, rollcast={**rollcast, "evaluation": evaluation}))
     gateway = Gateway(processes, learner.address, play=("--task", "everything", "--agents", "4"), players=2)
@@ -166,8 +166,8 @@ def test_unity_players_are_evaluated_beside_training(processes: Processes, tmp_p
     made = results()
     assert made["Teams"]["episodes"] == 2 * evaluation["episodes"]  # two teams
     assert made["CartPole"]["episodes"] == evaluation["episodes"]
-    learner.wait_for(lambda: learner.behavior("CartPole").HasField("best_return"), "its status", gateway.child)
-    assert "in the last evaluation, best checkpoint" in render_status(learner.status())
+    learner.wait_for(lambda: learner.behavior("CartPole").best_return is not None, "its status", gateway.child)
+    assert "in the last evaluation, best checkpoint" in render_status(learner.operator.status())
     versions = {name: learner.behavior(name).version for name in made}
     for name, version in versions.items():
         learner.wait_for_version(name, version + 1, gateway.child)
@@ -179,17 +179,14 @@ def test_unity_players_are_evaluated_beside_training(processes: Processes, tmp_p
 
 @pytest.mark.nightly
 def test_a_limit_of_training_ends_no_evaluation(processes: Processes, tmp_path: Path) -> None:
-    """The run file's max_wall_seconds limits training only; the flag limits the evaluation, and no local process ends it."""
-    run_file = write_run(tmp_path, {"CartPole": cartpole()}, max_wall_seconds=10.0, http=False)
+    """The run file's max_wall_seconds limits training only; the flag limits the evaluation."""
+    run_file = write_run(tmp_path, {"CartPole": cartpole()}, max_wall_seconds=10.0)
     learner = processes.learner(run_file)
     actor = processes.actor(learner.address, "CartPole-v1", "--num-envs", "4")
     assert learner.wait() == ExitCode.OK, learner.said()
     assert actor.wait() == 0
     begun = time.monotonic()
     child, address = evaluate(processes, str(learner.folder), "--episodes", "3")
-    control = f"127.0.0.1:{told(child, 'listening')[0]['control_port']}"
-    drain = processes.python("drain", "-m", "learner", "drain", "--control", control)
-    assert drain.wait() == ExitCode.NOT_ALLOWED, drain.said()
     acting = processes.learner(run_file, "--inference", "--resume")
     assert acting.address
     time.sleep(max(0.0, begun + 11.0 - time.monotonic()))

@@ -116,7 +116,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
             actor = gym(addresses.address, *arguments)
             assert (actor.returncode, words in actor.stderr) == (code, True), actor.stderr
         drain = command(
-            "learner", "drain", "--control", addresses.control, "--tls-ca", str(folder.ca), "--token-file", str(token)
+            "learner", "drain", "--control", addresses.http, "--tls-ca", str(folder.ca), "--token-file", str(token)
         )
         assert drain.returncode == LearnerCode.NOT_ALLOWED
         assert command("learner", "drain", str(tmp_path / "run")).returncode == LearnerCode.OK

@@ -109,7 +109,7 @@ def addresses(learner: LearnerProcess) -> dict[str, str]:
     """Returns where a learner says that it listens, by the flag that decides it."""
     found = read_addresses(learner.folder)
     assert found is not None
-    told = {"--address": found.address, "--control-address": found.control, "--http-address": found.http}
+    told = {"--address": found.address, "--http-address": found.http}
     return {flag: as_written(address) for flag, address in told.items()}
 
 

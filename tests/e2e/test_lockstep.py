@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rollcast.v1 import control_pb2
 
 from actor_client.envs.factory import make_env_batch
 from learner.shared.exits import ExitCode
@@ -27,6 +26,7 @@ from tests.e2e.lockstep import (
     stop_at_round,
 )
 from tests.e2e.processes import processes_in, wait_until
+from tests.e2e.state import State, state_of
 from tests.learner.training.rewards.recorded import demonstrate
 from tests.ports import reserve_ports
 
@@ -294,12 +294,13 @@ def test_one_barrier_over_all_behaviors(tmp_path: Path) -> None:
 
 def _replace_an_actor(run: Run, folder: Path) -> None:
     """Kills an actor during the run, checks that rounds continue, starts another one, and ends the run."""
-    with processes_in(folder) as processes, run.operator() as operator:
+    operator = run.operator()
+    with processes_in(folder) as processes:
         address = run.addresses().address
         killed = processes.actor(address, "CartPole-v1", "--num-envs", str(ENVS), "--behavior", NAME, name="right")
 
-        def status() -> control_pb2.StatusResponse:
-            found = operator.status()
+        def status() -> State:
+            found = state_of(operator)
             check_books(found)
             return found
 

@@ -150,7 +150,7 @@ def run(old: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.Fix
     """Runs an old learner with an old and a new actor."""
     folder = tmp_path_factory.mktemp(request.param)
     with processes_in(folder) as processes:
-        run_file = write_run(folder, {NAME: BEHAVIORS[request.param]}, http=False, lease_seconds=5.0)
+        run_file = write_run(folder, {NAME: BEHAVIORS[request.param]}, lease_seconds=5.0)
         learner = processes.learner(run_file, python=old)
         env, options = ENVS[request.param], ("--num-envs", "2", "--behavior", NAME)
         actors = {
@@ -201,7 +201,7 @@ def test_an_old_run_is_evaluated(run: OldRun, tmp_path: Path) -> None:
 def test_an_old_run_is_resumed(run: OldRun, old: Path, tmp_path: Path) -> None:
     """A resumed old run continues its counters and books with an old and a new actor; self-play needs a new one."""
     behaviors = {NAME: BEHAVIORS[run.trainer_type], PLAYED: small(self_play={"save_steps": 1000})}
-    run_file = write_run(tmp_path, behaviors, http=False, lease_seconds=5.0)
+    run_file = write_run(tmp_path, behaviors, lease_seconds=5.0)
     learner = run.processes.learner(run_file, "--resume", port=run.port)
     trainer, books = run.state["trainers"][NAME], run.state["ledger"][NAME]
     status = learner.status()
@@ -243,12 +243,12 @@ def test_what_only_new_ones_can_do_is_refused_by_name(old: Path, processes: Proc
     """A new learner says to an old actor that it needs a token, and a new actor says that an old learner has no TLS."""
     certs = Folder.make(tmp_path / "certs", rig=Role.ACTOR)
     behaviors = {NAME: BEHAVIORS["ppo"]}
-    learner = processes.learner(write_run(tmp_path, behaviors, http=False, token_file=str(certs.path / TOKENS)))
+    learner = processes.learner(write_run(tmp_path, behaviors, token_file=str(certs.path / TOKENS)))
     refused = processes.actor(learner.address, ENVS["ppo"], "--behavior", NAME, name="refused", python=old)
     assert refused.wait() != 0
     assert "the learner requires a token" in refused.said()
     (tmp_path / "old").mkdir()
-    run_file = write_run(tmp_path / "old", behaviors, http=False)
+    run_file = write_run(tmp_path / "old", behaviors)
     earlier = processes.learner(run_file, run="old", python=old)
     secure = ("--tls-ca", str(certs.ca))
     newcomer = processes.actor(earlier.address, ENVS["ppo"], "--behavior", NAME, *secure, name="newcomer")
@@ -262,7 +262,7 @@ def test_actors_without_tournaments_play_them(processes: Processes, tmp_path: Pa
     play = {"save_steps": 300, "team_change": 600, "swap_steps": 200}
     settings = small(max_steps=1200, network_settings=network, self_play=play)
     evaluation = {"interval_steps": 400, "episodes": 6, "opponents": ["random"]}
-    learner = processes.learner(write_run(tmp_path, {PLAYED: settings}, http=False, evaluation=evaluation))
+    learner = processes.learner(write_run(tmp_path, {PLAYED: settings}, evaluation=evaluation))
     options = ["--team", "player_1=1", "--num-envs", "4"]
     env = "connect_four_v3"
     player = processes.actor(learner.address, env, *options, name="earlier", command="pettingzoo", python=python)
@@ -291,7 +291,7 @@ def test_game_records_are_left_out_where_one_side_does_not_know_them(processes: 
     evaluation = {"interval_steps": 400, "episodes": 6, "opponents": ["random"]}
     for name, of_learner, of_actor in (("old-learner", python, None), ("old-actor", None, python)):
         (tmp_path / name).mkdir()
-        run_file = write_run(tmp_path / name, {PLAYED: settings}, http=False, evaluation=evaluation)
+        run_file = write_run(tmp_path / name, {PLAYED: settings}, evaluation=evaluation)
         learner = processes.learner(run_file, run=name, python=of_learner)
         options = ["--game", "tic_tac_toe", "--num-games", "4", "--learner", learner.address, "--log-format", "json"]
         player = processes.python(f"player-{name}", "-m", "actor_client", "boards", *options, python=of_actor)

@@ -8,7 +8,6 @@ import signal
 from typing import Any
 
 import pytest
-from rollcast.v1 import control_pb2
 
 from actor_client.exits import ExitCode
 from learner.cli.operator import Operator
@@ -18,6 +17,7 @@ from tests.e2e.books import by_reason
 from tests.e2e.preloaded import children_of
 from tests.e2e.processes import LearnerProcess, Processes, wait_until
 from tests.e2e.runs import cartpole, write_run
+from tests.e2e.state import State
 from tests.ports import reserve_ports
 
 NAME = "Pendulum"
@@ -35,7 +35,7 @@ def port_of(learner: LearnerProcess) -> int:
     return int(learner.address.rpartition(":")[2])
 
 
-def settled(learner: LearnerProcess) -> control_pb2.StatusResponse | None:
+def settled(learner: LearnerProcess) -> State | None:
     """Returns the state once the actor reports that all it sent or kept is acked, and that this is what was received."""
     status = learner.status()  # which checks both equations
     rows = [entry for actor in status.actors for entry in actor.books]
@@ -126,11 +126,11 @@ def test_a_killed_learner_starts_again(processes: Processes, has_trainer_process
     wait_until(lambda: read_addresses(supervisor.folder) not in {None, before}, "it serves again", said=supervisor.said)
     addresses = read_addresses(supervisor.folder)
     assert addresses is not None
-    with Operator.of(addresses) as operator:
-        version = operator.status().behaviors[0].version
-        supervisor.wait_for(
-            lambda: operator.status().behaviors[0].version >= version + 5, "it trains again with its actor", actor
-        )
+    operator = Operator.of(addresses)
+    version = operator.status().run.behaviors[0].version
+    supervisor.wait_for(
+        lambda: operator.status().run.behaviors[0].version >= version + 5, "it trains again with its actor", actor
+    )
     supervisor.signal(signal.SIGTERM)
     assert supervisor.wait() == 0, supervisor.said()
     assert "restart 1 of 1 in 1 s: the learner ended with signal 9" in supervisor.err()

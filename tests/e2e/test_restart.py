@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rollcast.v1 import control_pb2
 
 from learner.shared.exits import ExitCode
 from tests.e2e.books import by_reason, fates_of, total
 from tests.e2e.processes import Child, LearnerProcess, Processes, processes_in
 from tests.e2e.runs import cartpole, small, write_run
+from tests.e2e.state import Behavior
 from tests.learner.service.calls.harness import Actor, read_policy
 from tests.learner.service.calls.samples import make_chunk
 
@@ -70,7 +70,7 @@ def _is_ahead(learner: LearnerProcess, steps: int) -> bool:
     return row.books.received > Saved.read(learner.folder).received + steps
 
 
-def _check_continues(row: control_pb2.BehaviorStatus, saved: Saved) -> None:
+def _check_continues(row: Behavior, saved: Saved) -> None:
     """Checks that no counter is smaller than in the checkpoint."""
     assert row.version >= saved.version
     assert row.env_steps_trained >= saved.env_steps_trained

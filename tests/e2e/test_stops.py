@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from rollcast.v1 import control_pb2
 
 from tests.e2e import toys
 from tests.e2e.books import by_reason, total
 from tests.e2e.processes import Child, LearnerProcess, Processes, processes_in
 from tests.e2e.runs import small, write_run
+from tests.e2e.state import Actor
 
 NAME = "CartPole"
 LEASE_SECONDS = 4.0
@@ -33,11 +33,11 @@ def _start(learner: LearnerProcess, processes: Processes, *names: str) -> list[C
     return actors
 
 
-def _acked(actor: control_pb2.ActorStatus) -> int:
+def _acked(actor: Actor) -> int:
     return sum(entry.acked_steps for entry in actor.books)
 
 
-def _goes_on(learner: LearnerProcess, name: str, *actors: Child) -> control_pb2.ActorStatus:
+def _goes_on(learner: LearnerProcess, name: str, *actors: Child) -> Actor:
     """Waits until more steps of an actor are acked than now, and returns its state then."""
     before = _acked(learner.actor(name))
     learner.wait_for(lambda: _acked(learner.actor(name)) > before, f"{name} goes on", *actors)

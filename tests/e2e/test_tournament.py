@@ -30,7 +30,7 @@ def train(processes: Processes) -> Path:
     settings = small(
         max_steps=2000, checkpoint_interval=600, keep_checkpoints=9, network_settings=BOARD, self_play=SELF_PLAY
     )
-    learner = processes.learner(write_run(processes.folder, {"Board": settings}, http=False))
+    learner = processes.learner(write_run(processes.folder, {"Board": settings}))
     player = actor(processes, learner.address, "trains")
     assert [learner.wait(), player.wait()] == [0, 0], learner.said() + player.said()
     return learner.folder

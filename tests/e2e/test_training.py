@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from rollcast.v1 import control_pb2
 
 from actor_client.envs.factory import make_env_batch
 from tests.e2e import toys
@@ -88,4 +87,4 @@ def test_a_vector_environment_trains(shared_learner: LearnerProcess, processes: 
     row = shared_learner.wait_for_version("Vector", 2, actor)
     assert row.episodes > 0
     assert by_reason(row.books.dropped) == {}
-    assert shared_learner.status().state == control_pb2.RUN_STATE_TRAINING
+    assert shared_learner.status().state == "RUN_STATE_TRAINING"

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rollcast.v1 import control_pb2
 
 from tests.e2e.processes import Child, LearnerProcess, Processes, processes_in
 from tests.e2e.runs import small, write_run
 from tests.e2e.slow_link import SlowLink
+from tests.e2e.state import Verdict
 from tests.e2e.toys import named
 
 pytestmark = pytest.mark.nightly
@@ -44,24 +44,24 @@ def _slow_down_each(processes: Processes, threaded: bool) -> None:
     learner = processes.learner(write_run(processes.folder, _behaviors(threaded), lease_seconds=2.0))
     with SlowLink(learner.address) as link:
         with _only(processes, learner, "Dawdling", named("dawdling"), learner.address) as actor:
-            verdict = _wait_for(learner, control_pb2.BOTTLENECK_ACTORS, actor)
+            verdict = _wait_for(learner, "BOTTLENECK_ACTORS", actor)
             assert verdict.actor_busy_ratio > 0.5
             assert verdict.text.startswith("actor-bound: actors are busy ")
         with _only(processes, learner, "Far", "CartPole-v1", link.address) as actor:
             link.delay_seconds = DELAY_SECONDS
             learner.wait_for(lambda: learner.actor("Far").round_trip_seconds >= DELAY_SECONDS, "long trips", actor)
-            verdict = _wait_for(learner, control_pb2.BOTTLENECK_NETWORK, actor)
+            verdict = _wait_for(learner, "BOTTLENECK_NETWORK", actor)
             assert verdict.network_ratio > max(verdict.learner_busy_ratio, verdict.actor_busy_ratio)
             seen = learner.actor("Far")
             assert seen.wait_ratio > 0
             assert seen.waits_for in {"credit", "hold", "policy"}
-            assert seen.HasField("lag_versions")
+            assert seen.lag_versions is not None
         with _only(processes, learner, "Thorough", "CartPole-v1", learner.address) as actor:
-            verdict = _wait_for(learner, control_pb2.BOTTLENECK_LEARNER, actor)
+            verdict = _wait_for(learner, "BOTTLENECK_LEARNER", actor)
             assert verdict.learner_busy_ratio > verdict.actor_busy_ratio
             assert verdict.text.startswith("learner-bound: the trainer is busy ")
             learner.operator.pause()
-            paused = _wait_for(learner, control_pb2.BOTTLENECK_UNSPECIFIED, actor)
+            paused = _wait_for(learner, "BOTTLENECK_UNSPECIFIED", actor)
             assert paused.text == "the run is paused"
 
 
@@ -79,20 +79,19 @@ def _only(processes: Processes, learner: LearnerProcess, name: str, env: str, ad
     actor = processes.actor(address, env, "--behavior", name, "--num-envs", "2", name=name)
     learner.wait_for(lambda: learner.behavior(name).env_steps_taken > 0, f"{name} is stepped", actor)
     learner.operator.pause()
-    _wait_for(learner, control_pb2.BOTTLENECK_UNSPECIFIED, actor)
+    _wait_for(learner, "BOTTLENECK_UNSPECIFIED", actor)
     learner.operator.resume()
     yield actor
     actor.kill()
 
 
-def _wait_for(
-    learner: LearnerProcess, bottleneck: control_pb2.Bottleneck.ValueType, actor: Child
-) -> control_pb2.Verdict:
-    found = control_pb2.Verdict()
+def _wait_for(learner: LearnerProcess, bottleneck: str, actor: Child) -> Verdict:
+    found = Verdict()
 
     def is_named() -> bool:
-        found.CopyFrom(learner.status().verdict)
+        nonlocal found
+        found = learner.status().verdict
         return found.bottleneck == bottleneck
 
-    learner.wait_for(is_named, f"the verdict {control_pb2.Bottleneck.Name(bottleneck)}", actor)
+    learner.wait_for(is_named, f"the verdict {bottleneck}", actor)
     return found

@@ -82,7 +82,11 @@ def test_another_package_of_the_same_name_is_refused(
     ],
 )
 @pytest.mark.parametrize(
-    "command", [("actor_client", "gym", "--env", "x"), ("learner", "status", "--control", "127.0.0.1:9")]
+    "command",
+    [
+        ("actor_client", "gym", "--env", "x"),
+        ("learner", "check-config", "learner/run_files/cartpole.yaml", "--can-start", "--http-address", "127.0.0.1:0"),
+    ],
 )
 def test_a_requirement_that_is_too_old_is_named(
     tmp_path: Path, command: tuple[str, ...], module: str, text: str, words: str

@@ -7,10 +7,10 @@ from enum import IntEnum
 import pytest
 from google.protobuf.descriptor import FileDescriptor
 from rollcast import enums
-from rollcast.v1 import control_pb2, policy_pb2, session_pb2, spec_pb2, tensor_pb2, trajectory_pb2
+from rollcast.v1 import policy_pb2, session_pb2, spec_pb2, tensor_pb2, trajectory_pb2
 
 FILES: tuple[FileDescriptor, ...] = tuple(
-    module.DESCRIPTOR for module in (control_pb2, policy_pb2, session_pb2, spec_pb2, tensor_pb2, trajectory_pb2)
+    module.DESCRIPTOR for module in (policy_pb2, session_pb2, spec_pb2, tensor_pb2, trajectory_pb2)
 )
 WIRE = {name: descriptor for file in FILES for name, descriptor in file.enum_types_by_name.items()}
 OURS = {kind.__name__: kind for kind in vars(enums).values() if isinstance(kind, type) and issubclass(kind, IntEnum)}

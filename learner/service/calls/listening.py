@@ -17,7 +17,6 @@ from learner.shared.exits import ExitCode, UserError
 log = structlog.get_logger(__name__)
 
 ADDRESS: Final = "--address (rollcast.address in the run file)"
-CONTROL_ADDRESS: Final = "rollcast.control_address in the run file, or the learner's --control-address"
 
 
 def require_free(address: str, setting: str) -> None:

@@ -1,4 +1,4 @@
-"""The learner's gRPC servers, one for actors and one for operators: start, drain, stop."""
+"""The learner's gRPC server for actors: start, drain, stop."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ from rollcast.v1 import policy_pb2, trajectory_pb2
 
 from learner.link.channel import Link
 from learner.link.control import Ending
-from learner.service.calls import control_calls, policy_calls, session_calls, trajectory
+from learner.service.calls import policy_calls, session_calls, trajectory
 from learner.service.calls.budgets import CallBudgets
-from learner.service.calls.control_calls import ActorRates, ControlHooks, ControlService
 from learner.service.calls.form_faults import FormFaults
 from learner.service.calls.guard import CallGuard
 from learner.service.calls.hub import DRAIN_RETRY_SECONDS, Hub, StatusKeeper
 from learner.service.calls.identity import IdentityGuard
-from learner.service.calls.listening import ADDRESS, CONTROL_ADDRESS, listen
+from learner.service.calls.listening import ADDRESS, listen
 from learner.service.calls.methods import add_service
 from learner.service.calls.policy_calls import PolicyService
 from learner.service.calls.run_info import RunInfo
@@ -32,6 +31,7 @@ from learner.service.calls.session_calls import SessionService
 from learner.service.calls.strangers import Strangers
 from learner.service.calls.trajectory import TrajectoryService
 from learner.service.identity.setup import Identity
+from learner.service.ingest.actor_rates import ActorRates
 from learner.service.ingest.behaviors import BehaviorTable
 from learner.service.ingest.intake import ChunkIntake
 from learner.service.ingest.ledger import Ledger
@@ -49,11 +49,9 @@ from learner.shared.settings.service import SPARE_CONNECTIONS, ServiceSettings
 SERVICES: Final = (session_calls.NAME, trajectory.NAME, policy_calls.NAME)
 _ACTORS_PATHS: Final = tuple(f"/{name}/" for name in SERVICES)
 OTHER_DESCRIPTORS: Final = 512
-"""Open files that are no connection of an actor: the HTTP port's and operators' connections, libraries, run files."""
+"""Open files that are no connection of an actor: those of the HTTP port, libraries, run files."""
 GRACE_SECONDS: Final = 1.0
-_STATUS: Final = f"/{control_calls.NAME}/Status"
 _STRANGERS_SECONDS: Final = 0.5
-_PROVE: Final = f"/{control_calls.NAME}/Prove"
 _HEALTH_CHECK: Final = f"/{health.SERVICE_NAME}/Check"
 MAX_TICK_SECONDS: Final = 1.0
 
@@ -61,18 +59,16 @@ _log = structlog.get_logger(__name__)
 
 
 class LearnerServer:
-    """Serves actors and operators until it is stopped. Create and use it in a running event loop.
+    """Serves actors until it is stopped. Create and use it in a running event loop.
 
     Args:
         address: Address for actors; port 0 takes any free port.
-        control_address: Address for operators.
         settings: Settings of the service.
         behaviors: Behaviors that can be declared.
         sessions: Sessions of the actors.
         ledger: The ledger of steps.
         store: Store of the policies.
         run: Description of the run for actors.
-        control: Actions available to operators.
         metrics: Metrics of the learner.
         link: Link to the trainers; their messages are carried out from `start` on.
         status: Stores the trainers' statistics; saved with the ledger.
@@ -83,21 +79,18 @@ class LearnerServer:
 
     Attributes:
         port: Port for actors, once started.
-        control_port: Port for operators, once started.
     """
 
     def __init__(
         self,
         *,
         address: str,
-        control_address: str,
         settings: ServiceSettings,
         behaviors: BehaviorTable,
         sessions: SessionTable,
         ledger: Ledger,
         store: PolicyStore,
         run: RunInfo,
-        control: ControlHooks,
         metrics: LearnerMetrics,
         link: Link,
         status: StatusKeeper,
@@ -106,9 +99,8 @@ class LearnerServer:
         snapshots: SnapshotFiles | None = None,
         identity: Identity | None = None,
     ) -> None:
-        self.port = self.control_port = 0
+        self.port = 0
         self._address = address
-        self._control_address = control_address
         self._settings = settings
         self._identity = identity or Identity()
         self._sessions = sessions
@@ -137,18 +129,16 @@ class LearnerServer:
         self._trajectory_service = self._make_trajectory_service(behaviors, ledger, newest_version)
         self._policy_service = self._make_policy_service(behaviors, store, snapshots)
         self._rates = ActorRates(sessions)
-        self._control_service = self._make_control_service(control, run)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # untyped package
         self._callers: IdentityGuard | None = None
         self._strangers = Strangers(settings.connection_limit)
-        self._server, self._control_server = self._make_servers()
+        self._server = self._make_server()
         self._ticker: asyncio.Task[None] | None = None
         self._bouncer: asyncio.Task[None] | None = None
         self._collections = LongCollections()
         self._is_stopped = self._is_healthy = False
 
-    def _make_servers(self) -> tuple[grpc.aio.Server, grpc.aio.Server]:
-        """Returns the servers for actors and for operators."""
+    def _make_server(self) -> grpc.aio.Server:
         settings, access = self._settings, self._identity.access
         if access.identifies_actors:
             self._callers = IdentityGuard(access, _needs_of_actors, self._strangers.welcome)
@@ -157,21 +147,7 @@ class LearnerServer:
         )
         self._budgets = budgets = CallBudgets(self._metrics.calls.bounded)
         callers = [] if self._callers is None else [self._callers]
-        operators = [IdentityGuard(access, self._needs_of_operators)] if self._identity.guards_control else []
-        return (
-            grpc.aio.server(interceptors=[self._guard, *callers, budgets], options=options),
-            grpc.aio.server(interceptors=[self._guard, *operators, budgets], options=server_options()),
-        )
-
-    def _make_control_service(self, control: ControlHooks, run: RunInfo) -> ControlService:
-        return ControlService(
-            control,
-            self._sessions,
-            self._rates,
-            run.server_version,
-            self._identity.audit,
-            prove=lambda nonce, claim: self._identity.access.prove(nonce, claim, self.control_port),
-        )
+        return grpc.aio.server(interceptors=[self._guard, *callers, budgets], options=options)
 
     def _make_session_service(
         self, behaviors: BehaviorTable, run: RunInfo, newest_version: Callable[[str], int | None]
@@ -251,43 +227,38 @@ class LearnerServer:
         return self._hub.connected
 
     async def start(self, *, falls_back: bool = False) -> None:
-        """Listens on both addresses.
+        """Listens.
 
         Raises:
-            UserError: An address is unavailable (PORT_IN_USE).
+            UserError: The address is unavailable (PORT_IN_USE).
         """
-        for server, name, handlers in (
-            (self._server, session_calls.NAME, self._session_service.handlers()),
-            (self._server, trajectory.NAME, self._trajectory_service.handlers()),
-            (self._server, policy_calls.NAME, self._policy_service.handlers()),
-            (self._control_server, control_calls.NAME, self._control_service.handlers()),
+        for name, handlers in (
+            (session_calls.NAME, self._session_service.handlers()),
+            (trajectory.NAME, self._trajectory_service.handlers()),
+            (policy_calls.NAME, self._policy_service.handlers()),
         ):
             self._guard.declare(name, handlers)
-            add_service(server, name, handlers)
+            add_service(self._server, name, handlers)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)  # type: ignore[no-untyped-call]
         if self._settings.reflection:
             names = (*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
             reflection.enable_server_reflection(names, self._server)  # type: ignore[no-untyped-call]
         try:
-            security = self._identity.security
-            self.port = listen(self._server, self._address, ADDRESS, security, falls_back=falls_back)
-            self.control_port = listen(self._control_server, self._control_address, CONTROL_ADDRESS, security)
+            self.port = listen(self._server, self._address, ADDRESS, self._identity.security, falls_back=falls_back)
         except UserError:
-            await self._server.stop(None)  # frees the port that was bound
-            await self._control_server.stop(None)
+            await self._server.stop(None)
             raise
         for name in ("", *SERVICES):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         self._is_healthy = True
         await self._server.start()
-        await self._control_server.start()
         self._hub.wake()
         self._link.to_front.connect(lambda: self._loop.call_soon_threadsafe(self._hub.wake))
         self._ticker = asyncio.create_task(self._tick())
         if self._callers is not None:
             self._bouncer = asyncio.create_task(self._end_strangers())
         self._collections.start()
-        _log.info("listening", address=self._address, port=self.port, control_port=self.control_port)
+        _log.info("listening", address=self._address, port=self.port)
 
     async def drain(
         self,
@@ -299,8 +270,6 @@ class LearnerServer:
         reason: str = "",
     ) -> None:
         """Ends the service gracefully: says goodbye, waits for the actors, and stops serving them.
-
-        Operators are served until `stop`.
 
         Args:
             final: True if actors exit, False if they wait to come back.
@@ -337,7 +306,6 @@ class LearnerServer:
         await self._health.enter_graceful_shutdown()
         self._hub.is_draining = True
         await self._stop_serving_actors()
-        await self._control_server.stop(GRACE_SECONDS)
         self._link.to_front.connect(lambda: None)
         self._hub.roll_call.stop()
         tasks = [task for task in (self._ticker, self._bouncer) if task is not None]
@@ -395,14 +363,6 @@ class LearnerServer:
             return
         self._callers.end_revoked()
         self._session_service.end_unknown(access.knows)
-
-    def _needs_of_operators(self, method: str) -> Role | None:
-        """Returns the role that a method of the control address needs."""
-        if method == _PROVE:  # whoever answers must prove itself before it gets a token
-            return None
-        if method == _STATUS:
-            return Role.VIEWER if self._identity.access.identifies_actors else None
-        return Role.OPERATOR
 
 
 def _needs_of_actors(method: str) -> Role | None:

@@ -1,7 +1,7 @@
 """Records who changed a run: `audit.jsonl` in the run folder, one JSON object per line, readable by its owner only.
 
 A line has `time`, `action` (pause, resume, save, drain, release, stop, revoke), `principal` and `role` (null for a signal, which has
-none), `via` (grpc, http, signal, token_file), `peer` (address, or name of the signal) and `result` (`ok`, or the
+none), `via` (http, signal, token_file), `peer` (address, or name of the signal) and `result` (`ok`, or the
 reason of an error).
 """
 
@@ -29,7 +29,7 @@ class Source:
     """The origin of a request.
 
     Attributes:
-        via: ``grpc``, ``http``, ``signal`` or ``token_file``.
+        via: ``http``, ``signal`` or ``token_file``.
         peer: Address of the caller, or name of the signal.
         principal: The caller; None for a signal.
     """

@@ -26,13 +26,11 @@ class Identity:
     Attributes:
         access: The principals.
         security: The learner's certificate; None for plain text.
-        guards_control: Whether operators need a token.
         audit: Records who changes the run.
     """
 
     access: Access = field(default_factory=Access)
     security: ServerSecurity | None = None
-    guards_control: bool = False
     audit: Audit = field(default_factory=Audit)
 
 
@@ -49,10 +47,9 @@ def identity_of(service: ServiceSettings, own: Iterable[TokenRow] = (), folder: 
     """
     files, rows = service.identity_files, tuple(own)
     access = Access(files.tokens, takes_certificates=files.client_ca is not None, own=rows)
-    guards_control = access.identifies_actors or bool(rows)
     audit = Audit(folder)
     if files.cert is None or files.key is None:
-        return Identity(access, None, guards_control, audit)
+        return Identity(access, None, audit)
     try:
         security = ServerSecurity(files.cert, files.key, files.client_ca, on_problem=_report)
     except IdentityError as error:
@@ -61,7 +58,7 @@ def identity_of(service: ServiceSettings, own: Iterable[TokenRow] = (), folder: 
         _log.warning(
             "secret_readable_by_others", file=str(files.key), action=f"chmod 600 {files.key}, unless it is mounted"
         )
-    return Identity(access, security, guards_control, audit)
+    return Identity(access, security, audit)
 
 
 def _report(problem: str) -> None:

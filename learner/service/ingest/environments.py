@@ -13,6 +13,7 @@ from rollcast.throttle import Throttle
 from rollcast.v1 import session_pb2
 
 from learner.service.ingest.times import MAX_SECONDS
+from learner.shared.observe.view import EnvironmentView
 
 MAX_ERROR_CHARACTERS: Final = 512
 FIRST_HANG_SECONDS: Final = 30.0
@@ -24,13 +25,8 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class EnvironmentState:
-    """The environments of one actor; see EnvironmentReport in session.proto. Its texts are untrusted."""
-
-    failures: int = 0
-    error: str = ""
-    hanging: str = ""
-    hanging_seconds: float = 0.0
+class EnvironmentState(EnvironmentView):
+    """The environments of one actor; see EnvironmentReport in session.proto."""
 
     @classmethod
     def from_message(cls, message: session_pb2.EnvironmentReport) -> Self:
@@ -48,12 +44,6 @@ class EnvironmentState:
             )
         texts = message.error[:MAX_ERROR_CHARACTERS], message.hanging[:MAX_ERROR_CHARACTERS]
         return cls(message.failures, *texts, seconds)
-
-    def to_message(self) -> session_pb2.EnvironmentReport:
-        """Encodes the report."""
-        return session_pb2.EnvironmentReport(
-            failures=self.failures, error=self.error, hanging=self.hanging, hanging_seconds=self.hanging_seconds
-        )
 
 
 class EnvironmentNotes:

@@ -18,6 +18,7 @@ from learner.service.ingest.environments import EnvironmentNotes, EnvironmentSta
 from learner.service.ingest.given_up import GivenUp
 from learner.service.ingest.loop_time import LoopTime
 from learner.service.ingest.times import TimesWindow
+from learner.shared.observe.view import PolicyView, ReportView
 from learner.shared.saved_values import MAX_CLAIMED, MAX_COUNT, count, flag, text
 
 CLAIMED_PER_SECOND = 50_000
@@ -26,8 +27,6 @@ not received. An actor that obeys its credit has few of them, and one that gives
 """
 CLAIMED_AT_ONCE = 2**16
 """Such steps of a session that has just been opened."""
-MAX_REPORTED = 2**64 - 1
-"""The largest count a message holds."""
 MAX_PLACE = 2**32 - 1
 """The largest place in the run that a message holds."""
 MAX_AGENTS = 2**20
@@ -36,19 +35,8 @@ _COUNTED_STEPS = ("produced", "open", "spooled", "unacked", "acked", "ghost")
 
 
 @dataclass(frozen=True, slots=True)
-class ActorCounters:
+class ActorCounters(ReportView):
     """An actor's own counts of one behavior, cumulative over the session; see ActorBooks in session.proto."""
-
-    behavior_index: int
-    produced: int = 0
-    open: int = 0
-    discarded: dict[str, int] = field(default_factory=dict)
-    dropped: dict[str, int] = field(default_factory=dict)
-    unacked: int = 0
-    acked: int = 0
-    ghost: int = 0
-    agents: int = 0
-    spooled: int = 0
 
     @classmethod
     def from_message(cls, message: session_pb2.ActorBooks) -> Self:
@@ -84,37 +72,15 @@ class ActorCounters:
                 left -= counts[reason]
         return replace(self, **limited)
 
-    def to_message(self) -> session_pb2.ActorBooks:
-        """Encodes the counters."""
-        steps: dict[str, Any] = {f"{name}_steps": getattr(self, name) for name in _COUNTED_STEPS}
-        return session_pb2.ActorBooks(
-            behavior_index=self.behavior_index,
-            discarded=reasons_to(self.discarded),
-            dropped=reasons_to(self.dropped),
-            agents=self.agents,
-            **steps,
-        )
-
 
 @dataclass(frozen=True, slots=True)
-class PolicyState:
+class PolicyState(PolicyView):
     """The policy that acts at an actor; see PolicyReport in session.proto."""
-
-    behavior_index: int
-    generation: int
-    version: int
-    error: str = ""
 
     @classmethod
     def from_message(cls, message: session_pb2.PolicyReport) -> Self:
         """Decodes the state; truncates a long error."""
         return cls(message.behavior_index, message.generation, message.version, message.error[:MAX_ERROR_CHARACTERS])
-
-    def to_message(self) -> session_pb2.PolicyReport:
-        """Encodes the state."""
-        return session_pb2.PolicyReport(
-            behavior_index=self.behavior_index, generation=self.generation, version=self.version, error=self.error
-        )
 
 
 @dataclass(slots=True, eq=False)
@@ -553,16 +519,6 @@ def reasons_from(counts: Collection[session_pb2.ReasonCount]) -> dict[str, int]:
     if sum(found.values()) > MAX_STEPS:
         raise BadRequest(f"{sum(found.values())} steps in one list of reasons; at most {MAX_STEPS} are allowed")
     return found
-
-
-def reasons_to(counts: dict[str, int]) -> list[session_pb2.ReasonCount]:
-    """Encodes counts by reason, in the order of the reasons."""
-    return [session_pb2.ReasonCount(reason=reason, steps=shown(steps)) for reason, steps in sorted(counts.items())]
-
-
-def shown(count: int) -> int:
-    """Returns a count limited to the largest that a message holds: untrusted counts may add up to more."""
-    return min(max(0, count), MAX_REPORTED)
 
 
 def check_agents(agents: int) -> None:

@@ -24,7 +24,7 @@ _PAUSE_SECONDS = 60.0
 
 
 class RunControl:
-    """Implements `learner.service.calls.control_calls.ControlHooks` for a learner: asks the trainers over the link.
+    """Implements `learner.service.web.hooks.ControlHooks` for a learner: asks the trainers over the link.
 
     Args:
         ask: Sends the trainers a request; pass their answer to `answer`.

@@ -295,11 +295,9 @@ class Front:
 
     def _bound(self, server: LearnerServer, site: StatusSite | None) -> tuple[BoundAddresses, str]:
         self._address = with_port(self._service.address, server.port)
-        control = with_port(self._service.control_address, server.control_port)
         ca = self._service.identity_files.ca
         bound = BoundAddresses(
             self._address,
-            control,
             "" if site is None else site.address,
             tls=self._identity.security is not None,
             ca="" if ca is None else str(ca.absolute()),
@@ -418,14 +416,12 @@ class Front:
         )
         return LearnerServer(
             address=self._service.address,
-            control_address=self._service.control_address,
             settings=self._service,
             behaviors=self.behaviors,
             sessions=self.sessions,
             ledger=self.ledger,
             store=self.store,
             run=run,
-            control=self.control,
             metrics=self.metrics,
             link=self._link,
             status=self.run_status,
@@ -455,6 +451,7 @@ class Front:
             self.behaviors,
             self.sessions,
             self.metrics,
+            rates=server.rates,
             is_serving=lambda: server.is_serving,
             history=self.run_status.history,
             version=version("rollcast"),

@@ -24,7 +24,7 @@ from learner.shared.platform import operator_signal_numbers
 log = structlog.get_logger(__name__)
 
 _SAVE_SECONDS: Final = 300.0
-"""Seconds allowed for a checkpoint, as in the ControlService for callers without a deadline."""
+"""Seconds allowed for a checkpoint."""
 
 
 class OperatorSignals:

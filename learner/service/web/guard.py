@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import ipaddress
-import json
 import secrets
 import socket
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
+import grpc
 import structlog
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
-from rollcast.errors import WireError
+from rollcast.errors import NotAllowed, Unauthenticated, Unexpected, WireError
 
-from learner.shared.observe.jsonfile import as_json
+from learner.shared.observe.document import to_json
 
 ServerHandler: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
@@ -31,6 +31,14 @@ _HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
+
+_STATUSES: Final = {
+    grpc.StatusCode.UNAUTHENTICATED: 401,
+    grpc.StatusCode.PERMISSION_DENIED: 403,
+    grpc.StatusCode.DEADLINE_EXCEEDED: 504,
+}
+"""HTTP statuses of the errors of Rollcast, by their code; that of the others is 409."""
+_REFUSED: Final = {401: Unauthenticated.default_reason, 403: NotAllowed.default_reason}
 
 log = structlog.get_logger(__name__)
 
@@ -53,11 +61,6 @@ class RequestRefused(Exception):  # noqa: N818 - it says what happened
         self.headers = headers or {}
 
 
-def to_json(document: dict[str, Any]) -> bytes:
-    """Returns a document as JSON, without NaN and infinities."""
-    return json.dumps(as_json(document), allow_nan=False, separators=(",", ":")).encode("ascii")
-
-
 def json_answer(
     document: dict[str, object], *, status: int = 200, headers: dict[str, str] | None = None
 ) -> web.Response:
@@ -65,7 +68,7 @@ def json_answer(
     return web.Response(body=to_json(document), status=status, headers=headers, content_type="application/json")
 
 
-def make_guard(*, is_loopback: bool, names: Collection[str] = ()) -> Middleware:
+def make_guard(*, is_loopback: bool, names: Collection[str] = (), count: Callable[[str], object] = str) -> Middleware:
     """Returns the outermost middleware.
 
     It refuses requests for another host than the learner's, so that a page of another site whose name was pointed here
@@ -74,6 +77,7 @@ def make_guard(*, is_loopback: bool, names: Collection[str] = ()) -> Middleware:
     Args:
         is_loopback: Whether only this machine reaches the port; then no address but a loopback one is allowed.
         names: Further allowed host names.
+        count: Counts an error by its reason of the protocol.
     """
     hosts = AllowedHosts(names, any_address=not is_loopback)
 
@@ -92,6 +96,9 @@ def make_guard(*, is_loopback: bool, names: Collection[str] = ()) -> Middleware:
                 raise RequestRefused(413, "BODY_TOO_LARGE", f"a request body can have at most {MAX_BODY_BYTES} bytes")
             response = await handler(request)
         except Exception as error:  # noqa: BLE001 - the last one who can; nothing is swallowed
+            reason = _counted(error, request)
+            if reason:
+                count(reason)
             response = _answer_for(error, request)
         for name, value in _HEADERS.items():
             response.headers.setdefault(name, value)
@@ -159,11 +166,21 @@ def _canonical(name: str) -> str:
     return name.lower().removesuffix(".")
 
 
+def _counted(error: Exception, request: web.Request) -> str:
+    """Returns the reason under which an error is counted; empty for none, as of a page on which nobody has signed in."""
+    if isinstance(error, WireError):
+        return error.reason
+    if isinstance(error, RequestRefused):
+        is_signed_out = error.reason == "NO_TOKEN" and request.method == "GET"
+        return "" if is_signed_out else _REFUSED.get(error.status, "")
+    return "" if isinstance(error, TimeoutError | web.HTTPException) else Unexpected.default_reason
+
+
 def _answer_for(error: Exception, request: web.Request) -> web.Response:
     if isinstance(error, RequestRefused):
         return _error(error.status, error.reason, error.message, error.headers)
-    if isinstance(error, WireError):  # a checkpoint that cannot be saved, with its reason
-        return _error(409, error.reason, str(error))
+    if isinstance(error, WireError):  # such as a checkpoint that cannot be saved, with its reason
+        return _error(_STATUSES.get(error.code, 409), error.reason, error.message)
     if isinstance(error, TimeoutError):
         return _error(504, "LATE", "the current update did not finish in time; try again, or check the learner's log")
     if isinstance(error, web.HTTPNotFound):

@@ -2,29 +2,56 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from learner.service.view.history import HistoryView
-from learner.shared.observe.view import ActorView, RunView
+from learner.shared.observe.view import RunView, StatusView
 
 
-@dataclass(frozen=True, slots=True)
-class StatusView:
-    """All data of the page at one moment.
+class OperatorActions(Protocol):
+    """Actions available to operators. Methods may block; they are called outside the event loop."""
 
-    Attributes:
-        run: The run and its behaviors.
-        actors: Actors by place.
-        version: Version of Rollcast.
-    """
+    def pause(self) -> None:
+        """Stops training; safe to repeat.
 
-    run: RunView
-    actors: tuple[ActorView, ...]
-    version: str
+        Raises:
+            Draining: The run is ending.
+            TimeoutError: The current update did not end in time.
+        """
+
+    def resume(self) -> None:
+        """Ends a pause.
+
+        Raises:
+            Draining: The run is ending.
+            TimeoutError: The current update did not end in time.
+        """
+
+    def save_checkpoint(self, timeout_seconds: float) -> str:
+        """Saves a checkpoint at the end of the current update and returns its path.
+
+        Raises:
+            NothingToSave: No behavior is declared.
+            CheckpointFailed: The checkpoint could not be written.
+            TimeoutError: The checkpoint took too long.
+        """
+
+    def drain(self, *, final: bool) -> None:
+        """Asks the run to end, and returns at once.
+
+        Args:
+            final: Whether the actors exit; otherwise they wait to come back.
+        """
 
 
-class WebHooks(Protocol):
+class ControlHooks(OperatorActions, Protocol):
+    """What a run lets operators do and see."""
+
+    def status(self) -> RunView:
+        """Returns the state of the run."""
+
+
+class WebHooks(OperatorActions, Protocol):
     """Gives the port access to the learner. Every method may block; they are called outside the event loop."""
 
     def status(self) -> StatusView:
@@ -39,32 +66,15 @@ class WebHooks(Protocol):
     def metrics(self) -> bytes:
         """Returns the metrics in Prometheus' text format."""
 
+    def count_error(self, reason: str) -> None:
+        """Counts an error by its reason of the protocol; called in the event loop."""
+
     def is_serving(self) -> bool:
         """Returns the state reported by the gRPC health service."""
-
-    def pause(self) -> None:
-        """Stops training; safe to repeat.
-
-        Raises:
-            Draining: The run is ending.
-            TimeoutError: The current update did not end in time.
-        """
-
-    def resume(self) -> None:
-        """Ends a pause."""
 
     def release(self, actor_name: str, principal: str | None) -> int:
         """Lets an actor that is shut out in again.
 
         Raises:
             NotQuarantined: There is no such actor.
-        """
-
-    def save_checkpoint(self, timeout_seconds: float) -> str:
-        """Saves a checkpoint at the end of the current update and returns its path.
-
-        Raises:
-            NothingToSave: No behavior is declared.
-            CheckpointFailed: The checkpoint could not be written.
-            TimeoutError: The checkpoint took too long.
         """

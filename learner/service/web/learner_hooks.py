@@ -6,15 +6,16 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from learner.service.calls.control_calls import ActorRates, ControlHooks
+from learner.service.ingest.actor_rates import ActorRates
 from learner.service.ingest.behaviors import BehaviorTable
 from learner.service.ingest.session import Account, ActorSession
+from learner.service.ingest.session_ids import short_id
 from learner.service.ingest.sessions import SessionTable
 from learner.service.metrics.learner import LearnerMetrics
 from learner.service.view.history import History, HistoryView
-from learner.service.web.hooks import StatusView
+from learner.service.web.hooks import ControlHooks
 from learner.shared.observe.behavior_state import FIELDS, BehaviorState
-from learner.shared.observe.view import ActorBooksView, ActorView
+from learner.shared.observe.view import ActorBooksView, ActorDetails, ActorView, StatusView
 
 
 class RunHooks:
@@ -25,6 +26,7 @@ class RunHooks:
         behaviors: The behaviors of the run.
         sessions: The actors.
         metrics: Content of ``/metrics``.
+        rates: Steps per second of each actor.
         is_serving: Returns the state reported by the gRPC health service; callable from any thread.
         history: The curves.
         version: Version of Rollcast.
@@ -38,6 +40,7 @@ class RunHooks:
         sessions: SessionTable,
         metrics: LearnerMetrics,
         *,
+        rates: ActorRates,
         is_serving: Callable[[], bool],
         history: History,
         version: str,
@@ -50,12 +53,11 @@ class RunHooks:
         self._is_serving = is_serving
         self._version = version
         self._about = about
-        self._rates = ActorRates(sessions)
+        self._rates = rates
         self._history = history
 
     def sample(self) -> None:
         """Adds a point to every curve; call it once a second from one thread."""
-        self._rates.update()
         run = self._control.status()
         for view in run.behaviors:
             self._history.add(view.name, run.uptime_seconds, _curves(view))
@@ -78,6 +80,10 @@ class RunHooks:
         """Returns the metrics."""
         return self._metrics.exposition()
 
+    def count_error(self, reason: str) -> None:
+        """Counts an error by its reason."""
+        self._metrics.error(reason)
+
     def is_serving(self) -> bool:
         """Returns the state reported by the gRPC health service."""
         return self._is_serving()
@@ -98,23 +104,35 @@ class RunHooks:
         """Saves a checkpoint and returns its path."""
         return self._control.save_checkpoint(timeout_seconds)
 
+    def drain(self, *, final: bool) -> None:
+        """Asks the run to end, and returns at once."""
+        self._control.drain(final=final)
+
     def _actor(self, session: ActorSession) -> ActorView:
         with self._sessions.lock:
             accounts = tuple(session.accounts.values())
+        now, environments = self._sessions.clock(), session.environments
         return ActorView(
             name=session.actor_name,
             index=session.actor_index,
             connected=session.is_connected,
-            last_seen_seconds=max(0.0, self._sessions.clock() - session.last_seen),
+            last_seen_seconds=max(0.0, now - session.last_seen),
             steps_per_second=self._rates.of(session),
             lag=session.policy_lag,
             credit_steps=sum(account.credit_steps for account in accounts),
             wait_share=session.times.wait_share,
             waits_for=session.times.waits_for,
             round_trip_seconds=session.times.round_trip_seconds,
-            failures=0 if session.environments.state is None else session.environments.state.failures,
-            error=session.complaint(self._sessions.clock()),
+            failures=0 if environments.state is None else environments.state.failures,
+            error=session.complaint(now),
             books=_books(accounts),
+            session_id=short_id(session.session_id),
+            details=ActorDetails(
+                tuple(account.counters for account in accounts if account.counters is not None),
+                tuple(session.policies),
+                environments.state,
+                None if environments.failed_at is None else max(0.0, now - environments.failed_at),
+            ),
         )
 
 

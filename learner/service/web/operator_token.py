@@ -16,6 +16,8 @@ from learner.shared.files import atomic_file, open_regular
 from learner.shared.platform import is_private, make_private
 
 TOKEN_FILE: Final = "operator_token"  # noqa: S105 - the name of the file
+COMMAND_HEADER: Final = "X-Rollcast-Command"
+"""Header of the operators' commands: a script of another site cannot send it, because no answer allows it to."""
 TOKEN_BYTES: Final = 32
 MAX_FILE_BYTES: Final = 4096
 _FORM: Final = re.compile(r"[\x21-\x7e]{16,512}")

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import functools
 import hashlib
+import ipaddress
 import math
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Final, TypeVar
 
+import grpc
 import structlog
 from aiohttp import hdrs, web
 from rollcast.auth import Principal, Role, bearer
@@ -25,11 +28,11 @@ from learner.service.identity.access import OPERATOR, Access, with_article
 from learner.service.identity.audit import Audit, Source
 from learner.service.metrics.learner import CONTENT_TYPE
 from learner.service.view.history import HistoryView
-from learner.service.web.guard import RequestRefused, json_answer, to_json
-from learner.service.web.hooks import StatusView, WebHooks
-from learner.service.web.operator_token import OperatorToken
-from learner.shared.observe.behavior_state import BehaviorState
-from learner.shared.observe.view import MAX_NAMED, ActorView
+from learner.service.web.guard import RequestRefused, json_answer
+from learner.service.web.hooks import WebHooks
+from learner.service.web.operator_token import COMMAND_HEADER, OperatorToken
+from learner.service.web.saves import SaveCoalescer
+from learner.shared.observe.document import status_document, to_json
 
 FRESH_SECONDS: Final = 0.5
 """Seconds for which all callers share an answer."""
@@ -124,52 +127,14 @@ def _digest(block: str) -> str:
     return base64.b64encode(hashlib.sha256(block.encode()).digest()).decode()
 
 
-def status_document(status: StatusView) -> dict[str, Any]:
-    """Returns the document of ``GET /api/status``. It contains no secrets."""
-    run = status.run
-    return {
-        "run_id": run.run_id,
-        "state": run.state.value,
-        "generation": run.generation,
-        "uptime_seconds": run.uptime_seconds,
-        "address": run.address,
-        "version": status.version,
-        "last_error": run.last_error,
-        "verdict": asdict(run.bottleneck),
-        "behaviors": [_behavior(view) for view in run.behaviors],
-        "lessons": [asdict(lesson) for lesson in run.lessons],
-        "lockstep": None if run.lockstep is None else asdict(run.lockstep),
-        "actors": [_actor(view) for view in status.actors],
-        "quarantined": [asdict(view) for view in run.quarantined[-MAX_NAMED:]],
-        "actors_away": len(run.away),
-        "away": [asdict(each) for each in run.away[:MAX_NAMED]],
-        "actor_command": run.actor_command,
-    }
-
-
 def history_document(view: HistoryView) -> dict[str, Any]:
     """Returns the document of ``GET /api/history``."""
     return {"behavior": view.behavior, "interval_seconds": view.interval_seconds, "columns": dict(view.columns)}
 
 
-def _behavior(state: BehaviorState) -> dict[str, Any]:
-    numbers = {each.status or each.name: state.shown(each) for each in state.fields if each.status is not None}
-    labels = {
-        each.status or each.name: each.label
-        for each in state.fields
-        if each.label and each.status is not None and not each.keyed_by
-    }
-    books = {**state.books, "balanced": state.is_balanced}
-    game = None if state.game is None else {**asdict(state.game), "moves": state.game.moves.split("\n")}
-    own = {"labels": labels, "books": books, "actor_books": state.actor_books, "game": game}
-    return {"name": state.name, **numbers, **own}
-
-
-def _actor(view: ActorView) -> dict[str, Any]:
-    return {**asdict(view), "books": {**asdict(view.books), "balanced": view.books.balanced}}
-
-
 SAVE_SECONDS: Final = 120.0
+MAX_WAITING: Final = 32
+"""Most operators' requests that wait for the current update; they must not occupy all connections."""
 MAX_ACTOR_CHARACTERS: Final = 256
 """Longest name of an actor that is kept in the audit."""
 THREADS: Final = 2
@@ -221,7 +186,7 @@ class Routes:
         hooks: The learner.
         token: The operators' token.
         page: The status page.
-        access: Principals, if readers need a token of a viewer; None lets anyone read.
+        access: The principals; None for none but the operator of the token.
         audit: Records who changes the run.
     """
 
@@ -233,23 +198,29 @@ class Routes:
         access: Access | None = None,
         audit: Audit | None = None,
     ) -> None:
-        self._access = access
+        self._known = access or Access()
+        self._access = access if access is not None and access.identifies_actors else None  # else anyone may read
         self._audit = audit or Audit()
         self._hooks = hooks
         self._token = token
         self._page = page
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="web")
+        # Requests that wait for an update have their own threads, so that a drain and readers are answered at once.
+        self._orders = ThreadPoolExecutor(1, thread_name_prefix="web-orders")
+        self._saver = ThreadPoolExecutor(1, thread_name_prefix="web-save")
+        self._saves = SaveCoalescer(hooks.save_checkpoint, self._saver, SAVE_SECONDS)
+        self._waiting = 0
         self._metrics = SharedAnswer(hooks.metrics, self._threads)
         self._status = SharedAnswer(lambda: to_json(status_document(hooks.status())), self._threads)
         self._about = SharedAnswer(lambda: to_json(hooks.about()), self._threads, fresh_seconds=ABOUT_SECONDS)
         self._refused = Throttle()
-        self._acting = asyncio.Lock()
         self._viewer, self._scraper = LastLook(), LastLook()
         self._draws_curves = False
 
     def close(self) -> None:
         """Stops the threads; later requests fail."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._threads, self._orders, self._saver):
+            threads.shutdown(wait=False, cancel_futures=True)
 
     async def farewell(self, seconds: float, *, is_over: bool) -> None:
         """Waits until an open page has read the final status, and a Prometheus that the run is over.
@@ -274,11 +245,13 @@ class Routes:
         app.router.add_get("/api/status", self.status)
         app.router.add_get("/api/history", self.history)
         app.router.add_get("/api/run", self.about)
+        app.router.add_post("/api/prove", self.prove)
         app.router.add_post("/api/operator", self.operator)
         app.router.add_post("/api/pause", self.pause)
         app.router.add_post("/api/resume", self.resume)
         app.router.add_post("/api/checkpoint", self.checkpoint)
         app.router.add_post("/api/release", self.release)
+        app.router.add_post("/api/drain", self.drain)
 
     async def page(self, _request: web.Request) -> web.Response:
         """Returns the status page."""
@@ -330,51 +303,110 @@ class Routes:
         self._require_operator(request)
         return json_answer({"operator": True})
 
+    async def prove(self, request: web.Request) -> web.Response:
+        """Proves that this learner knows the caller's token: ``/api/prove?nonce=HEX&claim=HEX``; see `rollcast.auth.proof_of`.
+
+        In plain text, a caller asks for it before it sends the token to whoever has the learner's port.
+        """
+        try:
+            nonce, claim = (bytes.fromhex(request.query.get(name, "")) for name in ("nonce", "claim"))
+        except ValueError:
+            raise RequestRefused(400, "BAD_CLAIM", "nonce and claim must be hexadecimal digits") from None
+        try:
+            return json_answer({"proof": self._known.prove(nonce, claim, _port(request)).hex()})
+        except WireError:
+            self._log_refusal(request, None)
+            raise
+
     async def pause(self, request: web.Request) -> web.Response:
         """Stops training."""
-        await self._act(request, "pause", self._hooks.pause)
+        await self._act(request, "pause", lambda: self._wait_in(self._orders, self._hooks.pause))
         return json_answer({"state": "paused"})
 
     async def resume(self, request: web.Request) -> web.Response:
         """Ends a pause."""
-        await self._act(request, "resume", self._hooks.resume)
+        await self._act(request, "resume", lambda: self._wait_in(self._orders, self._hooks.resume))
         return json_answer({"state": "resumed"})
 
     async def checkpoint(self, request: web.Request) -> web.Response:
         """Saves a checkpoint, and answers when it is on disk."""
-        path = await self._act(request, "save", lambda: self._hooks.save_checkpoint(SAVE_SECONDS))
+        path = await self._act(request, "save", self._save)
         return json_answer({"path": path})
+
+    async def drain(self, request: web.Request) -> web.Response:
+        """Asks the run to end: ``/api/drain?final=1`` lets the actors exit, ``final=0`` lets them wait to come back.
+
+        Without TLS only who is on this machine may end the run, because a token on a network can be read. Where clients have
+        certificates, the caller's must name the principal of its token.
+        """
+        final = {"0": False, "1": True}.get(request.query.get("final", "1"))
+        if final is None:
+            raise RequestRefused(400, "BAD_FINAL", "final must be 0 or 1")
+        caller = self._require_operator(request)
+        if not request.secure and not is_on_this_machine(request.remote or ""):
+            raise RequestRefused(
+                403,
+                "NOT_ALLOWED",
+                "without TLS a run is ended from the learner's own machine only: run the command there, or give the learner "
+                "certificates (rollcast certs init)",
+            )
+        if self._access is not None:
+            self._access.agree(caller, _names(request))
+        await self._act(request, "drain", lambda: self._read(lambda: self._hooks.drain(final=final)), final=final)
+        return json_answer({"state": "draining"})
 
     async def release(self, request: web.Request) -> web.Response:
         """Lets an actor that is shut out in again: ``/api/release?actor=NAME&principal=NAME``."""
         name, principal = request.query.get("actor"), request.query.get("principal")
         if name is None:
             raise RequestRefused(400, "NO_ACTOR", "name an actor: /api/release?actor=NAME")
-
-        def act() -> None:
-            self._hooks.release(name, principal)
-
-        await self._act(request, "release", act, actor=name[:MAX_ACTOR_CHARACTERS])
-        return json_answer({"released": name})
+        release = functools.partial(self._hooks.release, name, principal)
+        count = await self._act(request, "release", lambda: self._read(release), actor=name[:MAX_ACTOR_CHARACTERS])
+        return json_answer({"released": name, "count": count})
 
     async def _read(self, read: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._threads, read)
 
+    async def _wait_in(self, threads: Executor, act: Callable[[], Result]) -> Result:
+        """Returns the result of what waits for the current update."""
+        with self._one_more():
+            return await asyncio.get_running_loop().run_in_executor(threads, act)
+
+    async def _save(self) -> str:
+        with self._one_more():
+            try:
+                return await self._saves.save(SAVE_SECONDS)
+            except TimeoutError:
+                raise WireError(
+                    f"the checkpoint was not written within {SAVE_SECONDS:.0f} s: repeat the request, or check the log",
+                    reason="CHECKPOINT_LATE",
+                    code=grpc.StatusCode.DEADLINE_EXCEEDED,
+                ) from None
+
+    @contextlib.contextmanager
+    def _one_more(self) -> Iterator[None]:
+        if self._waiting >= MAX_WAITING:
+            raise RequestRefused(
+                409, "BUSY", f"{MAX_WAITING} operators' requests wait for the current update; try again in a moment"
+            )
+        self._waiting += 1
+        try:
+            yield
+        finally:
+            self._waiting -= 1
+
     async def _act(
-        self, request: web.Request, action: str, act: Callable[[], str | None], **details: object
-    ) -> str | None:
-        """Carries out an operator's request; one at a time, because each may keep a thread waiting for an update."""
+        self, request: web.Request, action: str, act: Callable[[], Awaitable[Result]], **details: object
+    ) -> Result:
+        """Carries out an operator's request, and records it."""
         principal = self._require_operator(request)
-        if self._acting.locked():
-            raise RequestRefused(409, "BUSY", "another operator's request is still running; try again in a moment")
-        async with self._acting:
-            log.info("operator_request", action=action, principal=principal.name, caller=request.remote)
-            with self._audit.noting(action, Source("http", _peer(request), principal), **details) as noted:
-                result = await asyncio.to_thread(act)
-                if result is not None:
-                    noted["path"] = result
-            self._status.expire()  # the next reader sees the effect
-            return result
+        log.info("operator_request", action=action, principal=principal.name, caller=request.remote)
+        with self._audit.noting(action, Source("http", _peer(request), principal), **details) as noted:
+            result = await act()
+            if isinstance(result, str):
+                noted["path"] = result
+        self._status.expire()  # the next reader sees the effect
+        return result
 
     def _require_operator(self, request: web.Request) -> Principal:
         """Returns the calling operator.
@@ -432,13 +464,13 @@ class Routes:
         """
         headers = request.headers.getall(hdrs.AUTHORIZATION, [])
         if not headers:
-            return None
+            return self._certified(request)
         if len(headers) == 1 and self._token.is_that_of(headers[0]):
             return Principal(OPERATOR, Role.OPERATOR)
         token = bearer(headers)
-        if self._access is not None and token is not None:
+        if token is not None:
             with contextlib.suppress(WireError):
-                found = self._access.by_token(token)
+                found = self._known.by_token(token)
                 if found is not None:
                     return found
         self._log_refusal(request, None)
@@ -448,6 +480,18 @@ class Routes:
         elif self._access is not None:
             told = "this token is unknown, was revoked, or has expired: ask for a new one; one just made is known within seconds"
         raise RequestRefused(403, "WRONG_TOKEN", told)
+
+    def _certified(self, request: web.Request) -> Principal | None:
+        """Returns the principal of a request's client certificate, which suffices where there are no tokens; None without one.
+
+        A browser sends a certificate by itself, so the request also needs a header that no other site can send for the user.
+        """
+        access = self._access
+        if access is None or access.has_tokens or COMMAND_HEADER not in request.headers:
+            return None
+        with contextlib.suppress(WireError):
+            return access.agree(None, _names(request))
+        return None
 
     def _log_refusal(self, request: web.Request, principal: str | None) -> None:
         """Logs a refused caller; one line at a time for all strangers, who could fill the log otherwise."""
@@ -460,6 +504,28 @@ class Routes:
                 caller=request.remote,
                 left_out=left_out,
             )
+
+
+def _names(request: web.Request) -> list[str]:
+    """Returns the URIs in the certificate of a caller, which has been verified."""
+    certificate = None if request.transport is None else request.transport.get_extra_info("peercert")
+    return [value for kind, value in (certificate or {}).get("subjectAltName", ()) if kind == "URI"]
+
+
+def _port(request: web.Request) -> int:
+    """Returns the port at which a caller has arrived; 0 if it has left."""
+    own = None if request.transport is None else request.transport.get_extra_info("sockname")
+    return 0 if own is None else int(own[1])
+
+
+def is_on_this_machine(address: str) -> bool:
+    """Returns whether the caller of an address is a process of this machine."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(found, "ipv4_mapped", None)
+    return bool((mapped or found).is_loopback)
 
 
 def _peer(request: web.Request) -> str:

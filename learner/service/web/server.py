@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import ipaddress
 import logging
 import socket
 from typing import Final
@@ -85,10 +86,10 @@ class WebServer:
         access, security = self._identity.access, self._identity.security
         context = None if security is None else security.http_context(require_certificate=not access.has_tokens)
         self._connections = connections = Connections(self._max_connections, context)
-        guard = make_guard(is_loopback=is_local(self.address), names=self._hosts)
+        names = (*self._hosts, *_own_name(self.address))
+        guard = make_guard(is_loopback=is_local(self.address), names=names, count=self._hooks.count_error)
         app = web.Application(middlewares=[connections.middleware, guard], client_max_size=MAX_BODY_BYTES)
-        readers = access if access.identifies_actors else None
-        self._routes = Routes(self._hooks, self._token, load_page(), readers, self._identity.audit)
+        self._routes = Routes(self._hooks, self._token, load_page(), access, self._identity.audit)
         self._routes.add_to(app)
         quiet = logging.Logger("aiohttp")  # noqa: LOG001 - of its own, on purpose: strangers must not fill our log
         quiet.addHandler(logging.NullHandler())
@@ -182,6 +183,16 @@ def require_free_http(address: str) -> None:
         bind(address).close()
     except OSError as error:
         raise _cannot_listen(address, error) from None
+
+
+def _own_name(address: str) -> tuple[str, ...]:
+    """Returns the name in an address ``host:port``, if its host is a name."""
+    host = split_address(address)[0]
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return (host,)
+    return ()
 
 
 def _bound(address: str, listening: socket.socket) -> str:

@@ -27,8 +27,7 @@ class BoundAddresses:
 
     Attributes:
         address: Address for actors.
-        control: Address for status, pause and stop commands.
-        http: Address of the status page, the metrics and the health check; empty if they are not served.
+        http: Address of the status page, the operators' commands, the metrics and the health check; empty if they are not served.
         tls: Whether they use TLS.
         ca: File with the authority of the learner's certificate; empty if it is not known.
         token: File with the operators' token; empty without one.
@@ -39,7 +38,6 @@ class BoundAddresses:
     """
 
     address: str
-    control: str
     http: str = ""
     tls: bool = False
     ca: str = ""
@@ -52,7 +50,7 @@ class BoundAddresses:
     @property
     def all(self) -> list[str]:
         """The addresses that are served."""
-        return [self.address, self.control, *([self.http] if self.http else [])]
+        return [self.address, *([self.http] if self.http else [])]
 
     @property
     def page_url(self) -> str:
@@ -67,7 +65,7 @@ def write_addresses(run_folder: Path, addresses: BoundAddresses) -> Path:
         WriteFailed: The folder is not writable.
     """
     path = run_folder / ADDRESS_FILE
-    document = {"address": addresses.address, "control": addresses.control, "http": addresses.http}
+    document = {"address": addresses.address, "http": addresses.http}
     document |= {name: value for name in ("run_id", "host", "page") if (value := getattr(addresses, name))}
     if addresses.token:
         document["token"] = addresses.token
@@ -89,15 +87,15 @@ def read_addresses(run_folder: Path) -> BoundAddresses | None:
         return None
     if not isinstance(content, dict):
         return None
-    address, control, http = content.get("address"), content.get("control"), content.get("http", "")
-    if not isinstance(address, str) or not isinstance(control, str) or not isinstance(http, str):
+    address, http = content.get("address"), content.get("http", "")
+    if not isinstance(address, str) or not isinstance(http, str):
         return None
     values = (content.get(name) for name in ("ca", "token", "run_id", "host", "page"))
     ca, token, run_id, host, page = (value if isinstance(value, str) else "" for value in values)
-    served = (address, control, *filter(None, (http, page)))
+    served = (address, *filter(None, (http, page)))
     if not all(map(_is_address, served)) or not all(map(_is_path, (ca, token))):
         return None
-    return BoundAddresses(address, control, http, "ca" in content, ca, token, run_id, host, page, owner)
+    return BoundAddresses(address, http, "ca" in content, ca, token, run_id, host, page, owner)
 
 
 def _is_address(text: str) -> bool:

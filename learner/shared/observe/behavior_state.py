@@ -41,15 +41,14 @@ class Metric:
 class Field:
     """Describes a number of a behavior: its meaning, its source, and where it is shown under which name.
 
-    The wire's status message includes every field under its `name`.
+    ``/api/status`` and ``rollcast status --json`` include every field under its `name` among the ``numbers``.
 
     Attributes:
         name: Name in records, and wherever no other name is set.
         text: Its meaning in one sentence; also the help of its metric.
         default: Value until it is known; None for none.
-        status: Key in ``/api/status``; empty for `name`, None omits it.
-        log: Key in the machine-readable log line; also the field of ``BehaviorStatus`` if that has one of this name.
-            Empty for `name`, None omits it.
+        status: Key in the behaviors of ``/api/status``, beside ``numbers``; empty for `name`, None omits it.
+        log: Key in the machine-readable log line; empty for `name`, None omits it.
         whole: Whether it is a whole number, as each is that has a whole default.
         maker: Source of the number: ``trainer`` (its `numbers`), ``evaluation`` (results and best policy), or ``front``
             (queue, ledger, rates and store).
@@ -289,7 +288,7 @@ LINE_KEYS: Final = frozenset(
     )
 )
 """Keys of a log line other than the numbers of a behavior."""
-PAGE_KEYS: Final = frozenset(("name", "books", "actor_books", "game", "labels"))
+PAGE_KEYS: Final = frozenset(("name", "books", "actor_books", "game", "labels", "numbers", "own_labels"))
 """Keys of ``/api/status`` other than the numbers of a behavior."""
 _OF_TRAINERS: Final = frozenset(each.name for each in FIELDS if each.maker == "trainer")
 

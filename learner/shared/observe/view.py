@@ -13,7 +13,7 @@ MAX_NAMED: Final = 100
 
 
 class RunState(enum.StrEnum):
-    """The state of the learner; the names are those of ``rollcast.v1.RunState`` without the prefix, in lower case."""
+    """The state of the learner."""
 
     WAITING = "waiting"
     TRAINING = "training"
@@ -216,6 +216,71 @@ class ActorBooksView:
 
 
 @dataclass(frozen=True, slots=True)
+class ReportView:
+    """An actor's own counts for one behavior, in steps, as last reported; the equation is that of `ActorBooksView`.
+
+    Attributes:
+        behavior_index: Place of the behavior in the order of declaration.
+        agents: Agents that act at present.
+    """
+
+    behavior_index: int
+    produced: int = 0
+    open: int = 0
+    discarded: dict[str, int] = field(default_factory=dict)
+    dropped: dict[str, int] = field(default_factory=dict)
+    unacked: int = 0
+    acked: int = 0
+    ghost: int = 0
+    agents: int = 0
+    spooled: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyView:
+    """The policy that acts at an actor for one behavior, and why its newest one cannot be used; the error is untrusted."""
+
+    behavior_index: int
+    generation: int = 0
+    version: int = 0
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentView:
+    """The environments of an actor; the texts are untrusted.
+
+    Attributes:
+        failures: How often they have failed.
+        error: The newest failure; empty if there was none.
+        hanging: The call that has not returned for a while; empty if there is none.
+        hanging_seconds: Seconds since that call began.
+    """
+
+    failures: int = 0
+    error: str = ""
+    hanging: str = ""
+    hanging_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ActorDetails:
+    """The newest reports of an actor.
+
+    Attributes:
+        reports: Its counts for each behavior.
+        policies: Its acting policies.
+        environments: Its environments; None if not reported.
+        failed_seconds: Seconds since a failure of them was last reported; None if there was none.
+    """
+
+    reports: tuple[ReportView, ...] = ()
+    policies: tuple[PolicyView, ...] = ()
+    environments: EnvironmentView | None = None
+    failed_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ActorView:
     """One actor at one moment.
 
@@ -234,6 +299,8 @@ class ActorView:
         failures: How often its environments have failed.
         error: Problem of its environments, or why its newest policy does not act; empty if there is none; untrusted.
         books: Counts of its steps.
+        session_id: A short name of its session, as in logs; the id itself is known to the actor alone.
+        details: Its newest reports; None if the status lacks the room for them.
     """
 
     name: str
@@ -249,3 +316,22 @@ class ActorView:
     failures: int = 0
     error: str = ""
     books: ActorBooksView = field(default_factory=ActorBooksView)
+    session_id: str = ""
+    details: ActorDetails | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StatusView:
+    """The run and its actors at one moment: everything that operators see.
+
+    Attributes:
+        run: The run and its behaviors.
+        actors: Actors by place.
+        version: Version of Rollcast.
+        more_away: Number of actors that are away and not in `run.away`.
+    """
+
+    run: RunView
+    actors: tuple[ActorView, ...]
+    version: str
+    more_away: int = 0

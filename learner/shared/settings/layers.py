@@ -43,7 +43,7 @@ FLAGS: Mapping[str, Path] = MappingProxyType(
         "torch-device": ("torch_settings", "device"),
         "checkpoint": ("rollcast", "resume_checkpoint"),
         "debug": ("debug",),
-        **_block("rollcast", "address", "insecure", "control_address", "http", "http_address", "reflection"),
+        **_block("rollcast", "address", "insecure", "http", "http_address", "reflection"),
         **_block("rollcast", "certs", "tls_cert", "tls_key", "tls_ca", "tls_client_ca", "token_file"),
         **_block("rollcast", "max_sessions"),
         **_block(

@@ -128,12 +128,10 @@ class ServiceSettings(SettingsModel):
     """authority of clients' certificates; null accepts clients without a certificate"""
     token_file: str | None = None
     """hashes of the tokens of actors, viewers, operators and trainers; null asks actors for none"""
-    control_address: str = "127.0.0.1:0"
-    """address for status, pause and stop commands; loopback, except with tls_cert and token_file"""
     http: bool = True
-    """serve the status page, /metrics and /healthz"""
+    """serve the status page, the operators' commands, /metrics and /healthz"""
     http_address: str = DEFAULT_HTTP_ADDRESS
-    """address of the status page and metrics; if this default is in use, a free port is taken"""
+    """address of the status page, the operators' commands and metrics; if this default is in use, a free port is taken"""
     page_address: str | None = None
     """address of the page in links, host:port, if people reach it at another one than http_address, as at a container's published port"""
     http_hosts: str | None = None
@@ -239,7 +237,7 @@ class ServiceSettings(SettingsModel):
         """Largest number of connections of actors: two each, and some that are being closed or belong to no actor."""
         return 2 * self.session_limit[0] + SPARE_CONNECTIONS
 
-    @field_validator("address", "control_address", "http_address", "page_address", "http_hosts", "trainer_address")
+    @field_validator("address", "http_address", "page_address", "http_hosts", "trainer_address")
     @classmethod
     def _well_formed(cls, value: str | None, info: ValidationInfo) -> str | None:
         if value is None and info.field_name in {"page_address", "trainer_address"}:
@@ -282,11 +280,6 @@ class ServiceSettings(SettingsModel):
             raise invalid_as_told(f"{given} needs {missing}: give both, or neither")
         if files.client_ca is not None and files.cert is None:
             raise invalid_as_told("tls_client_ca needs a certificate of the learner: give tls_cert and tls_key")
-        if not is_local(self.control_address) and (files.cert is None or files.tokens is None):
-            raise invalid_as_told(
-                f"control_address {self.control_address} must be a loopback address such as 127.0.0.1:0, because anyone who "
-                "reaches it can stop the run; another address needs tls_cert and token_file"
-            )
         return self
 
     @model_validator(mode="after")
@@ -313,7 +306,7 @@ class ServiceSettings(SettingsModel):
 
     @model_validator(mode="after")
     def _trainers_have_an_address(self) -> Self:
-        others = {"address": self.address, "control_address": self.control_address}
+        others = {"address": self.address}
         if self.http and self.http_address != DEFAULT_HTTP_ADDRESS:  # without that, the page takes a free port
             others["http_address"] = self.http_address
         for name, address in others.items() if self.trainer_address is not None else ():

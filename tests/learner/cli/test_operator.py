@@ -5,25 +5,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import http.server
 import json
 import os
 import platform
 import re
 import shutil
 import socket
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
+from urllib.parse import parse_qs, urlsplit
 
-import grpc
 import pytest
+from rollcast.addresses import split_address
 from rollcast.auth import Role, proof_of, token_hash
 from rollcast.errors import CheckpointFailed, MalformedChunk
 from rollcast.tls import ClientSecurity
-from rollcast.v1 import control_pb2, control_pb2_grpc
 
 from learner.cli.cli import build_parser, main
 from learner.cli.operator import Operator, find_running, page_link
@@ -47,34 +49,37 @@ from learner.shared.observe.view import RunState
 from learner.shared.runfolder import lock as lock_module
 from learner.shared.runfolder.lock import LOCK_NAME, FolderLock
 from learner.start.list_runs import list_runs
-from tests.learner.service.calls.harness import Actor, Learner, running
+from tests.learner.service.calls.harness import PAGE_TOKEN, Actor, Learner, running
 from tests.learner.service.calls.samples import make_chunk
 from tests.learner.start.run_folders import run_folder
 
 T = TypeVar("T")
 NOBODY = "127.0.0.1:1"
+KNOWING = Identity(Access(own=[own_row("operator", Role.OPERATOR, PAGE_TOKEN)]))
+"""Knows the token of the page."""
 
 
-async def call(learner: Learner, method: Callable[[Operator], T]) -> T:
+async def call(learner: Learner, folder: Path, method: Callable[[Operator], T]) -> T:
     """Calls the service from a thread, as a command does."""
+    address, token = await learner.operators(), folder / "token"
+    token.write_text(PAGE_TOKEN)
 
     def use() -> T:
-        with Operator(f"127.0.0.1:{learner.server.control_port}") as operator:
-            return method(operator)
+        return method(Operator(address, security=ClientSecurity(token_file=token)))
 
     return await asyncio.to_thread(use)
 
 
-async def test_every_command_reaches_the_learner() -> None:
-    """Each method is one call with its arguments."""
-    async with running() as learner:
-        await call(learner, Operator.pause)
-        await call(learner, Operator.resume)
-        assert await call(learner, Operator.save_checkpoint) == "/checkpoint after True"
-        await call(learner, lambda operator: operator.drain(final=True))
-        await call(learner, lambda operator: operator.drain(final=False))
+async def test_every_command_reaches_the_learner(tmp_path: Path) -> None:
+    """Each method is one request with its arguments."""
+    async with running(identity=KNOWING) as learner:
+        await call(learner, tmp_path, Operator.pause)
+        await call(learner, tmp_path, Operator.resume)
+        assert await call(learner, tmp_path, Operator.save_checkpoint) == "/checkpoint after True"
+        await call(learner, tmp_path, lambda operator: operator.drain(final=True))
+        await call(learner, tmp_path, lambda operator: operator.drain(final=False))
         assert learner.hooks.calls == ["pause", "resume", "save", "drain True", "drain False"]
-        assert await call(learner, Operator.accepts_actors)
+        assert await call(learner, tmp_path, Operator.accepts_actors)
 
 
 def test_a_folder_of_another_user_names_no_token_of_this_one(tmp_path: Path) -> None:
@@ -90,8 +95,7 @@ def test_a_folder_of_another_user_names_no_token_of_this_one(tmp_path: Path) -> 
         (ClientSecurity(token_file=token), planted),  # by the user's own word
         (ClientSecurity(), replace(planted, token=str(tmp_path / "none"))),
     ):
-        with Operator.of(addresses, given) as operator:
-            assert operator.address == NOBODY
+        assert Operator.of(addresses, given).address == NOBODY
 
 
 def test_the_owner_of_an_address_file_is_known(tmp_path: Path) -> None:
@@ -102,17 +106,19 @@ def test_the_owner_of_an_address_file_is_known(tmp_path: Path) -> None:
     assert found.owner == tmp_path.stat().st_uid
 
 
-async def test_an_actor_that_is_shut_out_is_shown_and_released(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_an_actor_that_is_shut_out_is_shown_and_released(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The status names the actor and its last fault without control characters; the command releases it."""
-    async with running() as learner:
+    async with running(identity=KNOWING) as learner:
         for _ in range(MAX_FAULTS):
             learner.sessions.quarantine.note(("", "rig 7"), MalformedChunk("column \x1b[2J"))
         learner.hooks.view = learner.run_status.run_view(learner.hooks.view.state, "127.0.0.1:1")
-        said = render_status(await call(learner, Operator.status))
+        said = render_status(await call(learner, tmp_path, Operator.status))
         assert "shut out: rig 7 for 0:" in said
         assert "column \\x1b[2J" in said
-        address = f"127.0.0.1:{learner.server.control_port}"
-        release = build_parser().parse_args(["release", "rig 7", "--control", address])
+        known = ("--control", await learner.operators(), "--token-file", str(tmp_path / "token"))
+        release = build_parser().parse_args(["release", "rig 7", *known])
         assert await asyncio.to_thread(release.run, release) == ExitCode.OK
         assert capsys.readouterr().out.endswith("released 1 actor\n")
         with pytest.raises(UserError, match="no actor 'rig 7' is shut out") as caught:
@@ -129,19 +135,19 @@ async def test_an_actor_that_is_away_is_named(capsys: pytest.CaptureFixture[str]
         await upload.ack(1)
         learner.end_lease(actor)
         learner.hooks.view = learner.run_status.run_view(RunState.TRAINING, NOBODY)
-        control = f"127.0.0.1:{learner.server.control_port}"
+        control = await learner.operators()
         assert await ended("status", "--control", control) == (ExitCode.OK, "")
         assert re.search(r"actor rig 7 away for \d+ s, may return to its session", capsys.readouterr().out)
         assert await ended("status", "--json", "--control", control) == (ExitCode.OK, "")
         assert json.loads(capsys.readouterr().out)["away"][0]["actor_name"] == "rig 7"
 
 
-async def test_what_the_learner_refuses_is_told() -> None:
+async def test_what_the_learner_refuses_is_told(tmp_path: Path) -> None:
     """A refused command shows the learner's message."""
-    async with running() as learner:
+    async with running(identity=KNOWING) as learner:
         learner.hooks.error = CheckpointFailed("the disk is full")
         with pytest.raises(UserError, match="the disk is full") as caught:
-            await call(learner, Operator.save_checkpoint)
+            await call(learner, tmp_path, Operator.save_checkpoint)
         assert caught.value.exit_code is ExitCode.NOT_SAVED
 
 
@@ -149,62 +155,69 @@ async def test_a_port_that_is_not_for_operators() -> None:
     """The actors' address refuses operators' commands."""
     async with running() as learner:
         address = f"127.0.0.1:{learner.server.port}"
-
-        def use() -> None:
-            with Operator(address) as operator:
-                operator.pause()
-
         with pytest.raises(UserError, match=address) as caught:
-            await asyncio.to_thread(use)
+            await asyncio.to_thread(Operator(address).pause)
         assert caught.value.exit_code is ExitCode.PROTOCOL_MISMATCH
 
 
 def test_a_learner_that_is_not_there() -> None:
     """An address without a learner fails soon and is named."""
     said = f"no learner answers at {NOBODY}; if it was killed, start it again with the learner's --resume"
-    with pytest.raises(UserError, match=said) as caught, Operator(NOBODY) as operator:
-        operator.pause()
+    with pytest.raises(UserError, match=said) as caught:
+        Operator(NOBODY).pause()
     assert caught.value.exit_code is ExitCode.UNREACHABLE
 
 
-class Stranger(grpc.GenericRpcHandler):
-    """Holds the port of a killed learner, and answers every call.
+class Stranger(http.server.ThreadingHTTPServer):
+    """Holds the port of a killed learner, and answers every request.
 
     Args:
         prove: Returns its answer to a nonce and a claim.
 
     Attributes:
-        heard: Method and metadata of each call.
+        heard: Path and headers of each request.
     """
 
-    def __init__(self, prove: Callable[[control_pb2.ProveRequest], bytes]) -> None:
+    def __init__(self, prove: Callable[[bytes, bytes], bytes]) -> None:
+        super().__init__(("127.0.0.1", 0), _Answers)
         self.heard: list[tuple[str, dict[str, str]]] = []
-        self._prove = prove
+        self.prove = prove
 
-    def service(self, details: Any) -> Any:
-        """Returns what answers a call."""
-        self.heard.append((details.method, dict(details.invocation_metadata)))
 
-        def answer(request: bytes, _context: object) -> bytes:
-            if not details.method.endswith("/Prove"):
-                return b""
-            proof = self._prove(control_pb2.ProveRequest.FromString(request))
-            return control_pb2.ProveResponse(proof=proof).SerializeToString()
+class _Answers(http.server.BaseHTTPRequestHandler):
+    server: Stranger
 
-        return grpc.unary_unary_rpc_method_handler(answer)
+    def do_GET(self) -> None:
+        """Answers a request."""
+        parts = urlsplit(self.path)
+        self.server.heard.append((parts.path, {name.lower(): value for name, value in self.headers.items()}))
+        document = {}
+        if parts.path == "/api/prove":
+            nonce, claim = (bytes.fromhex(parse_qs(parts.query)[name][0]) for name in ("nonce", "claim"))
+            document = {"proof": self.server.prove(nonce, claim).hex()}
+        body = json.dumps(document).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_POST = do_GET  # noqa: N815 - the name is that of the library
+
+    def log_message(self, *_arguments: object) -> None:
+        """Says nothing."""
 
 
 @contextlib.contextmanager
-def holding(prove: Callable[[control_pb2.ProveRequest], bytes]) -> Iterator[tuple[Stranger, int]]:
+def holding(prove: Callable[[bytes, bytes], bytes]) -> Iterator[tuple[Stranger, int]]:
     """Lets a stranger hold a port."""
-    stranger = Stranger(prove)
-    server = grpc.server(ThreadPoolExecutor(2), handlers=[stranger])
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    try:
-        yield stranger, port
-    finally:
-        server.stop(None).wait()
+    with Stranger(prove) as stranger:
+        thread = threading.Thread(target=stranger.serve_forever)
+        thread.start()
+        try:
+            yield stranger, stranger.server_address[1]
+        finally:
+            stranger.shutdown()
+            thread.join()
 
 
 COMMANDS: dict[str, Callable[[Operator], object]] = {
@@ -220,37 +233,36 @@ COMMANDS: dict[str, Callable[[Operator], object]] = {
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
-@pytest.mark.parametrize("prove", [lambda _: b"", lambda asked: asked.claim], ids=["silent", "echo"])
+@pytest.mark.parametrize("prove", [lambda _nonce, _claim: b"", lambda _nonce, claim: claim], ids=["silent", "echo"])
 def test_a_stranger_at_the_port_gets_no_token(
-    tmp_path: Path, command: Callable[[Operator], object], prove: Callable[[control_pb2.ProveRequest], bytes]
+    tmp_path: Path, command: Callable[[Operator], object], prove: Callable[[bytes, bytes], bytes]
 ) -> None:
     """No command sends the token to whoever does not prove that it knows it."""
     token_of_run(tmp_path)
     with holding(prove) as (stranger, port):
         bound = BoundAddresses("127.0.0.1:1", f"127.0.0.1:{port}", token=str(tmp_path / TOKEN_FILE))
-        with pytest.raises(UserError, match="does not know the token") as caught, Operator.of(bound) as operator:
-            command(operator)
+        with pytest.raises(UserError, match="does not know the token") as caught:
+            command(Operator.of(bound))
     assert caught.value.exit_code is ExitCode.UNREACHABLE
-    assert [method.rpartition("/")[2] for method, _ in stranger.heard] == ["Prove"]
-    assert all("authorization" not in metadata for _, metadata in stranger.heard)
+    assert [path for path, _ in stranger.heard] == ["/api/prove"]
+    assert all("authorization" not in headers for _, headers in stranger.heard)
 
 
 async def test_only_the_learner_of_the_port_proves_itself(tmp_path: Path) -> None:
     """A learner gets the token that it knows, refuses others, and proves nothing for a stranger at another port."""
     token = token_of_run(tmp_path).reveal()
     access = Access(own=[own_row("operator", Role.OPERATOR, token)])
-    async with running(identity=Identity(access, guards_control=True)) as learner:
+    async with running(identity=Identity(access)) as learner:
         own = ClientSecurity(token_file=tmp_path / TOKEN_FILE)
-        address = f"127.0.0.1:{learner.server.control_port}"
+        address = await learner.operators()
 
         def pause(where: str, security: ClientSecurity) -> None:
-            with Operator(where, security=security) as operator:
-                operator.pause()
+            Operator(where, security=security).pause()
 
-        def relay(asked: control_pb2.ProveRequest) -> bytes:
-            with grpc.insecure_channel(address) as channel:
-                proof: bytes = control_pb2_grpc.ControlServiceStub(channel).Prove(asked).proof
-                return proof
+        def relay(nonce: bytes, claim: bytes) -> bytes:
+            with contextlib.closing(HTTPConnection(*split_address(address))) as connection:
+                connection.request("POST", f"/api/prove?nonce={nonce.hex()}&claim={claim.hex()}")
+                return bytes.fromhex(json.loads(connection.getresponse().read()).get("proof", ""))
 
         await asyncio.to_thread(pause, address, own)
         assert learner.hooks.calls == ["pause"]
@@ -258,9 +270,9 @@ async def test_only_the_learner_of_the_port_proves_itself(tmp_path: Path) -> Non
         with pytest.raises(UserError, match="the token is unknown") as caught:
             await asyncio.to_thread(pause, address, ClientSecurity(token_file=tmp_path / "other"))
         assert caught.value.exit_code is ExitCode.NOT_ALLOWED
-        with holding(relay) as (stranger, port), pytest.raises(UserError):
+        with holding(relay) as (stranger, port), pytest.raises(UserError, match="does not know the token"):
             await asyncio.to_thread(pause, f"127.0.0.1:{port}", own)
-        assert [method.rpartition("/")[2] for method, _ in stranger.heard] == ["Prove"]
+        assert [path for path, _ in stranger.heard] == ["/api/prove"]
         assert learner.hooks.calls == ["pause"]
 
 
@@ -333,15 +345,16 @@ class TwoRuns:
 
     Args:
         results: Folder of all runs.
-        control: Control address that both had.
         http: Address of the page that both had.
+        token: File with the token that both had.
         host: Machine of the killed run.
     """
 
-    def __init__(self, results: Path, control: str, http: str, host: str) -> None:
+    def __init__(self, results: Path, http: str, host: str, token: str = "") -> None:
         for name in "ab":
             (results / name).mkdir()
-            where = BoundAddresses(NOBODY, control, http, run_id=name, host=host if name == "a" else platform.node())
+            here = host if name == "a" else platform.node()
+            where = BoundAddresses(NOBODY, http, token=token, run_id=name, host=here)
             write_addresses(results / name, where)
         FolderLock(results / "a").release()  # the system does so for a killed process
         (results / "a" / LOCK_NAME).write_text(f"\n{os.getpid()}\n")  # its id has another process
@@ -360,10 +373,11 @@ async def ended(*words: str) -> tuple[int, str]:
 @asynccontextmanager
 async def second_run(results: Path) -> AsyncIterator[None]:
     """Serves run ``b`` at the addresses of a killed run ``a``."""
-    async with running() as learner:
+    token = results / "token"
+    token.write_text(PAGE_TOKEN)
+    async with running(identity=KNOWING) as learner:
         learner.hooks.view = replace(learner.run_status.run_view(learner.hooks.view.state, NOBODY), run_id="b")
-        control = f"127.0.0.1:{learner.server.control_port}"
-        both = TwoRuns(results, control, control, platform.node())
+        both = TwoRuns(results, await learner.operators(), platform.node(), str(token))
         yield
         both.lock.release()
 
@@ -425,15 +439,15 @@ def test_a_run_of_another_machine(
     tmp_path: Path, has_lock: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A learner that another machine started in a shared folder is not sought on this one."""
-    both = TwoRuns(tmp_path, "127.0.0.1:11", "127.0.0.1:12", "far-away")
+    both = TwoRuns(tmp_path, "127.0.0.1:12", "far-away")
     if not has_lock:
         without_lock(tmp_path / "a", monkeypatch)
     assert find_running(None, tmp_path)[0] == tmp_path / "b", "it is known to run"
     for command in ("status", "page"):
         assert main([command, "a", "--results-dir", str(tmp_path)]) == ExitCode.UNREACHABLE
-        assert "was started on far-away and its control address is reached only there" in capsys.readouterr().err
+        assert "was started on far-away and its status page is reached only there" in capsys.readouterr().err
     write_addresses(tmp_path / "a", BoundAddresses(NOBODY, "far.example:11", run_id="a", host="far-away"))
-    assert find_running("a", tmp_path)[1].control == "far.example:11"
+    assert find_running("a", tmp_path)[1].http == "far.example:11"
     both.lock.release()
 
 
@@ -484,7 +498,7 @@ def test_no_address_is_found(results: Path, hold: Callable[[Path], None]) -> Non
 def test_a_command_takes_the_folder_of_a_run(results: Path, command: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A command accepts a path or an id below --results-dir."""
     for run in (str(results / "second"), "second"):
-        write_addresses(results / "second", BoundAddresses("127.0.0.1:10", NOBODY, http=NOBODY))
+        write_addresses(results / "second", BoundAddresses("127.0.0.1:10", NOBODY))
         assert main([command, run, "--results-dir", str(results)]) == ExitCode.UNREACHABLE
         assert NOBODY in capsys.readouterr().err
     assert main([command, str(results / "first")]) == ExitCode.UNREACHABLE
@@ -494,54 +508,53 @@ def test_a_command_takes_the_folder_of_a_run(results: Path, command: str, capsys
 
 
 @pytest.fixture
-def http() -> Iterator[str]:
+def listening() -> Iterator[str]:
     """Returns an address at which something listens."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        yield f"127.0.0.1:{listening.getsockname()[1]}"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
 
 
 @pytest.fixture
 def folder_of(hold: Callable[[Path], None]) -> Callable[..., Path]:
     """Returns a function that makes a run folder with the address of the status page."""
 
-    def make(results: Path, http: str, name: str = "run") -> Path:
+    def make(results: Path, address: str, name: str = "run") -> Path:
         folder = results / name
         folder.mkdir()
         hold(folder)
-        write_addresses(folder, BoundAddresses("127.0.0.1:1", "127.0.0.1:2", http))
+        write_addresses(folder, BoundAddresses("127.0.0.1:1", address))
         return folder
 
     return make
 
 
 def test_the_link_has_the_token(
-    tmp_path: Path, http: str, folder_of: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, listening: str, folder_of: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The token is in the link's fragment, which browsers do not send; one that cannot be read is mentioned.
 
     For a learner on all addresses the link has a loopback address.
     """
-    port = http.rpartition(":")[2]
-    folder = folder_of(tmp_path, f"0.0.0.0:{port}")
-    assert page_link(None, tmp_path) == f"http://{http}/", "the page asks for it"
+    folder = folder_of(tmp_path, f"0.0.0.0:{listening.rpartition(':')[2]}")
+    assert page_link(None, tmp_path) == f"http://{listening}/", "the page asks for it"
     token = token_of_run(folder).reveal()
-    with pytest.raises(UserError, match="no learner answers"):
+    with pytest.raises(UserError, match="did not answer in time"):
         page_link(None, tmp_path)
 
-    def prove(asked: control_pb2.ProveRequest) -> bytes:
-        return proof_of("learner", token_hash(token), asked.nonce, control)
+    def prove(nonce: bytes, _claim: bytes) -> bytes:
+        return proof_of("learner", token_hash(token), nonce, port)
 
-    with holding(prove) as (_, control):
-        where = BoundAddresses("127.0.0.1:1", f"127.0.0.1:{control}", f"0.0.0.0:{port}", token=str(folder / TOKEN_FILE))
+    with holding(prove) as (_, port):
+        where = BoundAddresses("127.0.0.1:1", f"0.0.0.0:{port}", token=str(folder / TOKEN_FILE))
         write_addresses(folder, where)
-        assert page_link(None, tmp_path) == page_link("run", tmp_path) == f"http://{http}/#token={token}"
+        assert page_link(None, tmp_path) == page_link("run", tmp_path) == f"http://127.0.0.1:{port}/#token={token}"
         assert main(["page", "--results-dir", str(tmp_path)]) == ExitCode.OK
-        assert capsys.readouterr().out == f"http://{http}/#token={token}\n"
+        assert capsys.readouterr().out == f"http://127.0.0.1:{port}/#token={token}\n"
         write_addresses(folder, replace(where, page="0.0.0.0:18464"))
         assert page_link(None, tmp_path) == f"http://127.0.0.1:18464/#token={token}", "the published port"
-    (folder / TOKEN_FILE).chmod(0o644)
-    with pytest.raises(UserError, match="readable only by the user who runs the learner"):
-        page_link(None, tmp_path)
+        (folder / TOKEN_FILE).chmod(0o644)
+        with pytest.raises(UserError, match="readable only by the user who runs the learner"):
+            page_link(None, tmp_path)
 
 
 def test_who_cannot_be_found(tmp_path: Path, folder_of: Callable[..., Path]) -> None:

@@ -5,15 +5,32 @@ from __future__ import annotations
 import io
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from rollcast.v1 import control_pb2, session_pb2
 
 from learner.cli.cli import main
 from learner.cli.status_text import render_status, status_document, watch
 from learner.shared.exits import ExitCode
-from learner.shared.observe.behavior_state import FIELDS
+from learner.shared.observe.behavior_state import BehaviorState, Field, LedgerNumbers
+from learner.shared.observe.document import status_document as document_of
+from learner.shared.observe.document import status_of, to_json
+from learner.shared.observe.view import (
+    ActorDetails,
+    ActorView,
+    AwayView,
+    Bottleneck,
+    EnvironmentView,
+    LessonView,
+    LockstepView,
+    PolicyView,
+    QuarantineView,
+    ReportView,
+    RunState,
+    RunView,
+    StatusView,
+)
 
 
 class Output(io.StringIO):
@@ -69,54 +86,46 @@ def test_a_time_that_makes_no_sense_is_refused(seconds: str, capsys: pytest.Capt
     assert f"'{seconds}' is not a number of seconds from 0.1 to 3600" in capsys.readouterr().err
 
 
-def make_status(**changes: Any) -> control_pb2.StatusResponse:
+def make_status(**changes: Any) -> StatusView:
     """Returns a status with one behavior, an absent older actor and a healthy one."""
-    count = session_pb2.ReasonCount
-    books = control_pb2.LearnerBooks(
-        received=10,
-        trained=4,
-        dropped=[count(reason="stale", steps=3)],
-        queued=1,
-        lost=[count(reason="restart", steps=2)],
-        unknown_sessions=1,
+    books = LedgerNumbers(
+        received=10, trained=4, dropped={"stale": 3}, queued=1, lost={"restart": 2}, duplicate=0, unknown=1
     )
-    row = control_pb2.BehaviorStatus(behavior="Walker", version=2, env_steps_taken=11, max_steps=50, books=books)
-    row.numbers.update({"mean_lag": 0.4, "log_prob_error_max": 2e-7, "loss": 1.0, "heat": 3.0})
-    row.labels["heat"] = "warmth"
-    own = session_pb2.ActorBooks(
-        produced_steps=12, acked_steps=5, unacked_steps=3, open_steps=2, discarded=[count(reason="reset", steps=2)]
+    numbers = {"mean_lag": 0.4, "log_prob_error_max": 2e-7, "loss": 1.0, "heat": 3.0}
+    row = BehaviorState(
+        "Walker",
+        version=2,
+        env_steps_taken=11,
+        max_steps=50,
+        books=books,
+        numbers=numbers,
+        own_fields=(Field("heat", "How hot it is.", None, label="warmth"),),
     )
-    acts = session_pb2.PolicyReport(generation=4, version=2)
-    broken = session_pb2.EnvironmentReport(
-        failures=12, error="it failed: \x1b[2J", hanging="environment 3 has been in step()", hanging_seconds=45
-    )
-    actor = control_pb2.ActorStatus(
-        actor_name="rig", actor_index=3, last_seen_ms=1500, books=[own], policies=[acts],
-        environments=broken, environment_failed_seconds=61.0,
-    )  # fmt: skip
-    other = control_pb2.ActorStatus(
-        actor_name="second",
-        actor_index=10,
+    own = ReportView(0, produced=12, acked=5, unacked=3, open=2, discarded={"reset": 2})
+    broken = EnvironmentView(12, "it failed: \x1b[2J", "environment 3 has been in step()", 45.0)
+    details = ActorDetails((own,), (PolicyView(0, 4, 2),), broken, 61.0)
+    actor = ActorView("rig", 3, connected=False, last_seen_seconds=1.5, details=details)
+    other = ActorView(
+        "second",
+        10,
         connected=True,
-        env_steps_per_second=1234.5,
+        last_seen_seconds=0.0,
+        steps_per_second=1234.5,
+        lag=0,
         credit_steps=4096,
-        wait_ratio=0.125,
+        wait_share=0.125,
         waits_for="credit",
         round_trip_seconds=0.0031,
-        lag_versions=0,
     )
-    state = {"run_id": "run", "generation": 4, "state": control_pb2.RUN_STATE_PAUSED, "uptime_seconds": 61.4}
-    return control_pb2.StatusResponse(behaviors=[row], **{"actors": [actor, other], **state, **changes})
+    run = RunView("run", RunState.PAUSED, 4, 61.4, "", behaviors=(row,), bottleneck=Bottleneck(text=""))
+    return StatusView(replace(run, **changes), (actor, other), "1.2.3")
 
 
 def test_status_as_text() -> None:
     """The text shows the run, the verdict, the books with every reason, and absent actors."""
-    verdict = control_pb2.Verdict(bottleneck=control_pb2.BOTTLENECK_ACTORS, text="actor-bound: so it is")
-    lessons = [
-        control_pb2.LessonStatus(parameter="mass", number=1, lessons=3, name="mid\x1bdle"),
-        control_pb2.LessonStatus(parameter="wind", lessons=1, name="wind"),
-    ]
-    told = make_status(last_error="the disk is \x1b[2J full", verdict=verdict, lessons=lessons)
+    bottleneck = Bottleneck("actors", "actor-bound: so it is")
+    lessons = (LessonView("mass", 1, 3, "mid\x1bdle"), LessonView("wind", 0, 1, "wind"))
+    told = make_status(last_error="the disk is \x1b[2J full", bottleneck=bottleneck, lessons=lessons)
     lines = render_status(told).splitlines()
     assert lines == [
         "run run, generation 4: paused, up 61 s",
@@ -139,56 +148,82 @@ def test_status_as_text() -> None:
 
 
 def test_status_as_json() -> None:
-    """JSON has every key of the protocol, also zeros."""
+    """Scripts find every key, also zeros, and whole numbers as text; what is not known is absent."""
     document = json.loads(status_document(make_status()))
-    assert document["state"] == "RUN_STATE_PAUSED"
-    assert document["last_error"] == ""
-    (row,) = document["behaviors"]
-    assert row["env_steps_trained"] == "0"
+    row, actor = document["behaviors"][0], document["actors"][0]
+    assert (document["generation"], document["state"], document["last_error"]) == ("4", "RUN_STATE_PAUSED", "")
+    assert (document["actors_away"], document["away"], document["quarantined"]) == ("0", [], [])
+    assert document["verdict"]["bottleneck"] == "BOTTLENECK_UNSPECIFIED"
+    assert (row["version"], row["env_steps_trained"], row["env_steps_per_second"]) == ("2", "0", 0.0)
+    assert row["books"] == {
+        "received": "10", "trained": "4", "dropped": [{"reason": "stale", "steps": "3"}], "queued": "1",
+        "lost": [{"reason": "restart", "steps": "2"}], "duplicate": "0", "unknown_sessions": "1",
+    }  # fmt: skip
+    assert (row["numbers"]["heat"], row["labels"]) == (3.0, {"heat": "warmth"})
+    assert actor == {
+        "actor_name": "rig", "actor_index": 3, "session_id": "", "connected": False, "last_seen_ms": "1500",
+        "books": [{
+            "behavior_index": 0, "produced_steps": "12", "open_steps": "2", "discarded": [{"reason": "reset", "steps": "2"}],
+            "dropped": [], "unacked_steps": "3", "acked_steps": "5", "ghost_steps": "0", "agents": 0, "spooled_steps": "0",
+        }],
+        "policies": [{"behavior_index": 0, "generation": "4", "version": "2", "error": ""}],
+        "env_steps_per_second": 0.0, "credit_steps": "0", "waits_for": "", "environment_failed_seconds": 61.0,
+        "environments": {
+            "failures": "12", "error": "it failed: \x1b[2J", "hanging": "environment 3 has been in step()",
+            "hanging_seconds": 45.0,
+        },
+    }  # fmt: skip
+    assert (document["actors"][1]["lag_versions"], document["actors"][1]["wait_ratio"]) == ("0", 0.125)
     assert "mean_return_100" not in row, "a mean of nothing is not zero"
-    assert row["books"]["lost"] == [{"reason": "restart", "steps": "2"}]
+    lockstep = LockstepView(2, 1, 7, 5, 64, "an actor left")
+    shown = json.loads(status_document(make_status(lockstep=lockstep)))["lockstep"]
+    assert shown == {
+        "actors": 2, "joined": 1, "round": "7", "checkpoint_round": "5", "quota_steps": "64", "reproducible": False,
+        "reason": "an actor left",
+    }  # fmt: skip
 
 
 HOSTILE = "\x1b]0;x\x07\nforged"
 
 
-def _fill(message: Any) -> None:
-    """Gives each field of a message a value that a hostile server would."""
-    for field in message.DESCRIPTOR.fields:
-        if field.message_type is not None and field.message_type.GetOptions().map_entry:
-            held = getattr(message, field.name)
-            value = field.message_type.fields_by_name["value"]
-            names = ["best_principals", *(each.name for each in FIELDS)]
-            held.update(dict.fromkeys([*names, HOSTILE], HOSTILE if value.type == value.TYPE_STRING else math.inf))
-        elif field.message_type is not None:
-            held = getattr(message, field.name)
-            _fill(held.add() if field.is_repeated else held)
-        else:
-            is_text, is_float = field.type == field.TYPE_STRING, field.type in {field.TYPE_DOUBLE, field.TYPE_FLOAT}
-            value = HOSTILE if is_text else math.nan if is_float else field.type != field.TYPE_BYTES and 2**31 - 1
-            value = value or b"\x1b"
-            value = True if field.type == field.TYPE_BOOL else value
-            if field.is_repeated:
-                getattr(message, field.name).append(value)
-            else:
-                setattr(message, field.name, value)
+def _hostile(value: Any) -> Any:
+    """Returns a document whose texts and numbers are those that a hostile server would send."""
+    if isinstance(value, dict):
+        found = {key: _hostile(each) for key, each in value.items()}
+        return (
+            {**found, "numbers": {**found["numbers"], HOSTILE: math.inf, "best_principals": 1.0}}
+            if "numbers" in value
+            else found
+        )
+    if isinstance(value, list):
+        return [_hostile(each) for each in value]
+    if isinstance(value, str):
+        return HOSTILE
+    return math.nan if isinstance(value, float) else value
 
 
 def test_a_terminal_obeys_no_text_of_a_server() -> None:
     """Whatever whoever answers sends is shown, each text within its line."""
-    status = control_pb2.StatusResponse(server_version=HOSTILE)
-    _fill(status)
-    status.state = 4242  # type: ignore[assignment]
-    said = render_status(status, f"http://{HOSTILE}/")
-    assert said.replace("\n", "").isprintable()
-    assert not [line for line in said.splitlines() if line.startswith("forged")]
-    assert "unknown state 4242" in said
+    away = tuple(AwayView("far", 7, 9.5) for _ in range(3))
+    shut_out = (QuarantineView("lab", "rig", 3.5, 2, "a column"),)
+    lessons = (LessonView("mass", 1, 3, "middle"),)
+    lockstep = LockstepView(2, 1, 5, 4, 64, "an actor left")
+    told = make_status(last_error="x", away=away, quarantined=shut_out, lessons=lessons, lockstep=lockstep)
+    document = _hostile(json.loads(to_json(document_of(told)))) | {"state": "paused"}
+    for row in document["behaviors"]:
+        row["own_labels"] = {"heat": HOSTILE}
+        row["books"]["dropped"] = {HOSTILE: 1}
+    for status in (told, status_of(document)):
+        said = render_status(status, f"http://{HOSTILE}/")
+        assert said.replace("\n", "").isprintable()
+        assert not [line for line in said.splitlines() if line.startswith("forged")]
     assert said.count("]0;x") > 10
+    json.loads(status_document(status))
 
 
 def test_as_many_actors_are_named_as_a_learner_names() -> None:
     """A list that another server makes longer is cut, and the others are counted."""
-    away = [control_pb2.AwayActor(actor_name="a")] * 40_000
-    said = render_status(control_pb2.StatusResponse(away=away, actors_away=40_000))
+    away = tuple(AwayView("a", 0, 1.0) for _ in range(40_000))
+    said = render_status(make_status(away=away))
     assert said.count("away for") == 100
     assert "39900 more away" in said

@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rollcast.auth import Role
 from rollcast.errors import Draining
 
 from learner.cli.cli import build_parser, main
+from learner.service.identity.access import Access, own_row
+from learner.service.identity.setup import Identity
 from learner.shared.exits import ExitCode, UserError
 from learner.shared.observe.address import BoundAddresses, write_addresses
-from tests.learner.service.calls.harness import running
+from tests.learner.service.calls.harness import PAGE_TOKEN, running
 from tests.learner.start.run_folders import run_folder, trained_run
 
 NOBODY = "127.0.0.1:1"
@@ -76,13 +79,16 @@ def test_a_run_file_that_cannot_be_written_has_that_code(tmp_path: Path, monkeyp
     assert main(["init", "cartpole"]) == ExitCode.NOT_SAVED
 
 
-async def test_what_the_learner_refuses_has_one_code() -> None:
+async def test_what_the_learner_refuses_has_one_code(tmp_path: Path) -> None:
     """A command that the learner answers and refuses ends with 22: an unknown actor, a run that ends."""
-    async with running() as learner:
-        control = f"127.0.0.1:{learner.server.control_port}"
+    token = tmp_path / "token"
+    token.write_text(PAGE_TOKEN)
+    access = Access(own=[own_row("operator", Role.OPERATOR, PAGE_TOKEN)])
+    async with running(identity=Identity(access)) as learner:
+        control = ("--control", await learner.operators(), "--token-file", str(token))
 
         async def code_of(*words: str) -> int:
-            parsed = build_parser().parse_args([*words, "--control", control])
+            parsed = build_parser().parse_args([*words, *control])
             with pytest.raises(UserError) as caught:
                 await asyncio.to_thread(parsed.run, parsed)
             return caught.value.exit_code
@@ -105,7 +111,7 @@ def test_a_folder_that_may_not_be_read_is_named(
 ) -> None:
     """A run folder of mode 000 is one line in each command, and hides no other run."""
     run = run_folder(tmp_path, "run")
-    write_addresses(run, BoundAddresses(NOBODY, NOBODY, http=NOBODY))
+    write_addresses(run, BoundAddresses(NOBODY, NOBODY))
     for name in ("stat", "open"):
         _refuse_below(run, name, monkeypatch)
     more = ("other",) if words[0] in {"compare", "tournament"} else ()

@@ -151,7 +151,7 @@ UNITY = ("--env", "Build", "--address=127.0.0.1:7", "--log-format=mlagents", "--
 @pytest.mark.parametrize(
     ("last", "now"),
     [
-        (("serve", "--control-address", "127.0.0.1:9"), ("serve", *UNITY)),
+        (("serve", "--http-address", "127.0.0.1:9"), ("serve", *UNITY)),
         (("serve", *UNITY), ("serve",)),
         (("serve", *UNITY), ("serve", "--drop-in=")),  # what it adds is not of the user
         (("train", "--actors", "2"), ("serve",)),

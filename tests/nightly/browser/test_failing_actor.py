@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from learner.service.view.history import History
-from learner.service.web.hooks import StatusView
 from learner.shared.observe.behavior_state import BehaviorState
-from learner.shared.observe.view import ActorBooksView, ActorView, RunState, RunView
+from learner.shared.observe.view import ActorBooksView, ActorView, RunState, RunView, StatusView
 from tests.learner.service.web.site import NAME, Hooks, serving
 from tests.nightly.browser.webdriver import Browser
 

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from learner.service.web.hooks import StatusView
 from learner.shared.observe.behavior_state import BehaviorState, LedgerNumbers
-from learner.shared.observe.view import ActorBooksView, ActorView, Bottleneck, RunState, RunView
+from learner.shared.observe.view import ActorBooksView, ActorView, Bottleneck, RunState, RunView, StatusView
 from tests.learner.service.web.site import OPERATOR, Hooks, serving
 from tests.nightly.browser.webdriver import Browser, BrowserError
 

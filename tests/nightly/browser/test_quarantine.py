@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from learner.service.web.hooks import StatusView
 from learner.shared.observe.behavior_state import BehaviorState
-from learner.shared.observe.view import QuarantineView, RunState, RunView
+from learner.shared.observe.view import QuarantineView, RunState, RunView, StatusView
 from tests.learner.service.web.site import TOKEN, Hooks, serving
 from tests.nightly.browser.webdriver import Browser
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from learner.service.web.hooks import StatusView
 from learner.shared.observe.behavior_state import BehaviorState, GameView
-from learner.shared.observe.view import RunState, RunView
+from learner.shared.observe.view import RunState, RunView, StatusView
 from tests.learner.service.web.site import Hooks, serving
 from tests.nightly.browser.webdriver import Browser
 

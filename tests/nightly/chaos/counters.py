@@ -6,8 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rollcast.v1 import control_pb2
-
+from tests.e2e.state import State
 from tests.exposition import samples
 
 PREFIX = "rollcast_learner_env_steps_"
@@ -43,13 +42,13 @@ class Counters:
         assert not fallen, f"counters fell in generation {generation}: {fallen}"
 
 
-def counters_of(status: control_pb2.StatusResponse) -> dict[str, float]:
+def counters_of(status: State) -> dict[str, float]:
     """Returns everything in a status that must never fall."""
     found: dict[str, float] = {"uptime": status.uptime_seconds}
     for row in status.behaviors:
         for name in ("version", "env_steps_trained", "env_steps_taken", "episodes"):
             found[f"{row.behavior} {name}"] = getattr(row, name)
-        found[f"{row.behavior} ghost_steps"] = row.numbers["ghost_steps"]
+        found[f"{row.behavior} ghost_steps"] = row.numbers.get("ghost_steps", 0.0)
         for name in ("received", "trained", "duplicate"):
             found[f"{row.behavior} books {name}"] = getattr(row.books, name)
         for name in ("dropped", "lost"):

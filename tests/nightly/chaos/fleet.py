@@ -32,7 +32,6 @@ class Ports:
     """The learner's ports, the same for every start, and the port of the proxy to which actors connect."""
 
     actors: int
-    control: int
     http: int
     proxy: int
 
@@ -270,8 +269,7 @@ class Fleet:
     def _start_learner(self) -> LearnerProcess:
         self._looks_before = self._looks()
         ports = self._ports
-        options = ["--resume=auto", "--set", f"rollcast.control_address=127.0.0.1:{ports.control}"]
-        options += ["--set", f"rollcast.http_address=127.0.0.1:{ports.http}"]
+        options = ["--resume=auto", "--set", f"rollcast.http_address=127.0.0.1:{ports.http}"]
         return self._processes.learner(self._run_file, *options, port=ports.actors, environment=self._environment)
 
     def _end_learner(self, code: int) -> None:

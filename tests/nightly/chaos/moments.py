@@ -12,11 +12,9 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from google.protobuf.json_format import Parse
-from rollcast.v1 import control_pb2
-
 from learner.shared.exits import ExitCode
 from tests.e2e.books import check_books
+from tests.e2e.state import told
 from tests.nightly.chaos.checker.check import check_folder
 from tests.nightly.chaos.checker.violations import report
 
@@ -36,7 +34,7 @@ def check_status_command(control: str, token: Path) -> bool:
     if done.returncode == ExitCode.UNREACHABLE:
         return False
     assert done.returncode == ExitCode.OK, done.stderr
-    check_books(Parse(done.stdout, control_pb2.StatusResponse()))
+    check_books(told(done.stdout))
     return True
 
 

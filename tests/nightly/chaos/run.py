@@ -15,11 +15,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import grpc
 from rollcast.history import VARIABLE as HISTORY
 from rollcast.tls import ClientSecurity
 
 from learner.cli.operator import Operator
+from learner.shared.exits import UserError
 from tests.e2e.processes import Processes, processes_in, wait_until
 from tests.e2e.runs import cartpole, small, write_run
 from tests.nightly.chaos.checker.check import check_folder
@@ -149,13 +149,13 @@ class _Conductor:
         self._disk = disk
         self._clock = clock
         self._proxy = proxy
-        self._ports = Ports(port, port + 1, port + 2, proxy.port)
+        self._ports = Ports(port, port + 1, proxy.port)
         limits = {"lease_seconds": plan.lease_seconds, "drain_seconds": 10.0, "checkpoint_seconds": 5.0}
         token = processes.folder / "operator"
         token.write_text("a-token-for-all-starts\n")
         settings = {**limits, "summary_seconds": 1.0, "operator_token_file": str(token)}
         run_file = write_run(processes.folder, {CARTPOLE: SETTINGS, MATCH: PLAYED}, **settings)
-        self._scraper = Scraper(f"127.0.0.1:{self._ports.control}", f"127.0.0.1:{self._ports.http}")
+        self._scraper = Scraper(f"127.0.0.1:{self._ports.http}")
         seen = self._scraper.seen
         folder = processes.folder
         environment = {**clock.environment, HISTORY: str(folder / HISTORIES), COUNTED: str(folder / STEPS)}
@@ -164,7 +164,7 @@ class _Conductor:
             processes, run_file, self._ports, generator, looks=lambda: seen.statuses, environment=environment
         )
         self._memory = MemoryWatch(self._fleet.pids)
-        self._operator = Operator(f"127.0.0.1:{self._ports.control}", security=ClientSecurity(token_file=token))
+        self._operator = Operator(f"127.0.0.1:{self._ports.http}", security=ClientSecurity(token_file=token))
         self._descriptors: list[int] = []
         self._answered = 0
         self._wait_for_training()
@@ -179,7 +179,7 @@ class _Conductor:
 
     def carry_out(self) -> Report:
         fleet = self._fleet
-        with self._operator, self._scraper as scraper, self._memory:
+        with self._scraper as scraper, self._memory:
             while self._agenda or self._now < self._plan.seconds:
                 self._do_what_is_due(scraper)
                 fleet.check_alive()
@@ -231,7 +231,7 @@ class _Conductor:
 
         def trains() -> bool:
             self._fleet.check_alive()
-            with contextlib.suppress(grpc.RpcError):  # a busy machine
+            with contextlib.suppress(UserError):  # a busy machine
                 has_trained = learner.behavior(CARTPOLE).version > 0 and learner.behavior(MATCH).version > 0
                 return has_trained and (learner.folder / "run_state.pt").exists()
             return False
@@ -318,13 +318,13 @@ class _Conductor:
         """Retries an operator's action while the learner is down; a pause ends with its learner."""
         try:
             call()
-        except grpc.RpcError as error:
-            self._say(f"          not now: {error.code().name}")
+        except UserError as error:
+            self._say(f"          not now: {error.message}")
 
     def _check_books(self) -> None:
         """Checks the books as they are now: those that an operator sees, and the histories of all processes so far."""
         folder = self._fleet.learner.folder.parent.parent
-        self._answered += check_status_command(f"127.0.0.1:{self._ports.control}", folder / "operator")
+        self._answered += check_status_command(f"127.0.0.1:{self._ports.http}", folder / "operator")
         check_histories(folder / HISTORIES, MAX_LAGS, self._fleet.running_pids())
 
     def _settle(self, scraper: Scraper) -> None:

@@ -11,11 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-import grpc
-from rollcast.v1 import control_pb2
-
 from learner.cli.operator import Operator
+from learner.shared.exits import UserError
 from tests.e2e.books import check_books
+from tests.e2e.state import State, state_of
 from tests.nightly.chaos.counters import Counters, check_exposition, counters_of, parsed
 
 T = TypeVar("T")
@@ -42,13 +41,12 @@ class Scraper:
     """Scrapes in its own thread within a `with` block.
 
     Args:
-        control: Address of the ControlService.
         page: Address of the HTTP port.
     """
 
-    def __init__(self, control: str, page: str) -> None:
+    def __init__(self, page: str) -> None:
         self.seen = Seen()
-        self._operator = Operator(control)
+        self._operator = Operator(page)
         self._page = f"http://{page}"
         self._status_counters = Counters()
         self._scraped_counters = Counters()
@@ -65,10 +63,8 @@ class Scraper:
         """Ends."""
         self._stopped.set()
         self._thread.join()
-        with self._lock, self._operator:
-            pass
 
-    def look(self) -> control_pb2.StatusResponse | None:
+    def look(self) -> State | None:
         """Scrapes now and returns None if the learner does not answer."""
         with self._lock:
             self._look(self._scrape)
@@ -81,14 +77,14 @@ class Scraper:
     def _look(self, at: Callable[[], T]) -> T | None:
         try:
             return at()
-        except (grpc.RpcError, OSError, http.client.HTTPException):
+        except (UserError, OSError, http.client.HTTPException):
             self.seen.unanswered += 1
         except AssertionError as error:
             self.seen.faults.append(f"{time.monotonic():.1f}: {error}")
         return None
 
-    def _ask(self) -> control_pb2.StatusResponse:
-        status = self._operator.status()
+    def _ask(self) -> State:
+        status = state_of(self._operator)
         seen = self.seen
         seen.statuses += 1
         if not seen.generations or seen.generations[-1] != status.generation:

@@ -164,12 +164,12 @@ def test_an_ssh_tunnel(processes: Processes, folder: Folder, ssh: list[str], tmp
 
 
 def test_an_operator_s_tunnel(processes: Processes, ssh: list[str], tmp_path: Path) -> None:
-    """The printed tunnel carries the commands of an operator and the page, in plain text too; its ports have equal numbers."""
-    control, http = reserve_ports(), reserve_ports()
-    away = ("127.0.0.2", "127.0.0.3")  # other addresses of this machine stand for the learner's machine
+    """The printed tunnel carries the commands of an operator and the page, in plain text too; its port has equal numbers."""
+    http, away = reserve_ports(), "127.0.0.3"  # another address of this machine stands for the learner's machine
     learner = processes.learner(
         write_run(tmp_path, {NAME: small()}),
-        *("--control-address", f"{away[0]}:{control}", "--http-address", f"{away[1]}:{http}"),
+        "--http-address",
+        f"{away}:{http}",
     )
     assert learner.address
     token = tmp_path / "copied"
@@ -178,12 +178,11 @@ def test_an_operator_s_tunnel(processes: Processes, ssh: list[str], tmp_path: Pa
     words = tunnel_command("deploy/README.md", "Operate from another machine")
     places = {
         "LEARNER": f"{getpass.getuser()}@127.0.0.1",
-        "50053:127.0.0.1:50053": f"{control}:{away[0]}:{control}",
-        "9464:127.0.0.1:9464": f"{http}:{away[1]}:{http}",
+        "9464:127.0.0.1:9464": f"{http}:{away}:{http}",
     }
     assert set(places) < set(words)
-    with tunnel(ssh, words, places, control):
-        asked = ("--control", f"127.0.0.1:{control}", "--token-file", str(token))
+    with tunnel(ssh, words, places, http):
+        asked = ("--control", f"127.0.0.1:{http}", "--token-file", str(token))
         for command in ("status", "pause", "resume"):
             child = processes.python(
                 command, "-m", "rollcast", command, *asked, "--results-dir", str(tmp_path / "none")

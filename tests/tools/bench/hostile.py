@@ -28,6 +28,7 @@ from rollcast.trajectories import Chunk
 
 from learner.cli.operator import Operator
 from learner.shared.observe.address import read_addresses
+from tests.e2e.state import state_of
 from tests.learner.service.calls.harness import Actor
 from tests.nightly.chaos.resources import rss_bytes
 from tests.tools.bench.hostile_client import cartpole
@@ -189,8 +190,10 @@ def measure(workplace: Workplace, pairs: int, block_seconds: float, tell: Tell) 
         found = read_addresses(folder)
         if found is None:
             raise MeasurementFailed("the learner's addresses are gone")
-        operator = parts.enter_context(Operator.of(found))
-        learner.wait_until(lambda: len(operator.status().behaviors) > 0, "an actor declared CartPole", START_SECONDS)
+        operator = Operator.of(found)
+        learner.wait_until(
+            lambda: len(operator.status().run.behaviors) > 0, "an actor declared CartPole", START_SECONDS
+        )
         probe = parts.enter_context(Probe(address, tokens["honest"]))
         for number in range(2 * pairs):
             # hostile, quiet; quiet, hostile; ...: training begins under attack
@@ -203,7 +206,7 @@ def measure(workplace: Workplace, pairs: int, block_seconds: float, tell: Tell) 
                 if not learner.is_running():
                     raise learner.failed("ended during the bench")
                 memory.append(sum(map(rss_bytes, (learner.pid, *learner.children()))))
-                best_return = max(best_return, *(row.best_return for row in operator.status().behaviors))
+                best_return = max(best_return, *(row.best_return or 0.0 for row in state_of(operator).behaviors))
             block = Block(is_hostile, probe.acks(began + SETTLING_SECONDS), memory)
             blocks.append(block)
             tell(f"block {number + 1} of {2 * pairs}, {_told(block)}; best return {best_return:.0f}")

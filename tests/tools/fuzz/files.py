@@ -297,7 +297,7 @@ def _status_files() -> dict[str, bytes]:
         "metadata": {"stats_format_version": "0.3.0"},
     }
     progress = {"behaviors": {"CartPole": {"best_return": 1.5}}, "event": "stopped", "reason": "done"}
-    address = {"address": "127.0.0.1:1", "control": "127.0.0.1:2", "http": "", "ca": "a", "token": "b"}
+    address = {"address": "127.0.0.1:1", "http": "127.0.0.1:2", "ca": "a", "token": "b"}
     return {
         name: json.dumps(document).encode()
         for name, document in (("status", status), ("progress", progress), ("address", address))

@@ -6,16 +6,18 @@ import asyncio
 import atexit
 import functools
 import itertools
+import json
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, Final
 
 from rollcast.errors import WireError
 from rollcast.trajectories import encode_chunk
-from rollcast.v1 import control_pb2, policy_pb2, session_pb2, trajectory_pb2
+from rollcast.v1 import policy_pb2, session_pb2, trajectory_pb2
 
-from learner.service.calls.control_calls import status_response
+from learner.cli import status_text
 from learner.service.ingest.session import ActorSession
 from learner.service.ingest.session_ids import SessionIds
+from learner.shared.observe.document import status_document, status_of, to_json
 from learner.shared.runfolder.documents import plain
 from learner.shared.settings.options import RunOptions
 from tests.learner.service.calls.harness import Learner
@@ -148,8 +150,8 @@ class Service:
     def end(self) -> None:
         """Ends an input: what it left behind can be shown and saved."""
         learner = self.learner
-        view = learner.hooks.status()
-        status_response(view, learner.sessions.live(), server_version="test", now=0.0, rate_of=lambda _: 0.0)
+        document = json.loads(to_json(status_document(learner.web_hooks.status())))
+        status_text.status_document(status_of(document))
         plain(learner.sessions.state_dict())
         for session in list(learner.sessions.live()):
             learner.sessions.close(session, [])
@@ -260,10 +262,6 @@ async def _begin_upload(data: bytes) -> None:
         _service().end()
 
 
-def _drains() -> dict[str, bytes]:
-    return {"final": control_pb2.DrainRequest(final=True).SerializeToString()}
-
-
 def _method(service: str, method: str, *, declared: bool = True) -> Callable[[bytes], None]:
     return lambda data: _service().call(service, method, data, declared=declared)
 
@@ -281,6 +279,5 @@ TARGETS = tuple(
         ("get-policy", _method("policy", "GetPolicy"), _fetches),
         ("upload-open", _first_message, _opening_uploads),
         ("upload-chunk", lambda data: _service().upload(data), _uploads),
-        ("drain", _method("control", "Drain", declared=False), _drains),
     )
 )

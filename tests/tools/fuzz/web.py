@@ -136,6 +136,8 @@ def _requests() -> dict[str, bytes]:
         "health": ("GET /healthz HTTP/1.0", "Host: localhost", "Connection: keep-alive"),
         "pause": ("POST /api/pause HTTP/1.1", "Host: localhost", operator, "Content-Length: 0"),
         "checkpoint": ("POST /api/checkpoint HTTP/1.1", "Host: localhost", operator, "Content-Length: 2"),
+        "drain": ("POST /api/drain?final=0 HTTP/1.1", "Host: localhost", operator, "Content-Length: 0"),
+        "prove": (f"POST /api/prove?nonce={'00' * 32}&claim={'ff' * 32} HTTP/1.1", "Host: localhost", viewer),
         "refused": ("POST /api/resume HTTP/1.1", "Host: localhost", viewer, "Transfer-Encoding: chunked"),
         "upgrade": ("GET /api/status HTTP/1.1", "Host: localhost", "Upgrade: websocket", "Expect: 100-continue"),
     }
@@ -151,6 +153,8 @@ _WORDS: Final = (
     b"Content-Length: ",
     b"Transfer-Encoding: chunked",
     b"/api/history?behavior=CartPole&since=",
+    b"/api/prove?nonce=00&claim=",
+    b"/api/release?actor=",
     b"\r\n\r\n",
 )
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import http.client
+import json
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -19,7 +21,6 @@ from rollcast.specs import BehaviorSpec
 from rollcast.tls import ClientSecurity
 from rollcast.trajectories import Chunk, encode_chunk
 from rollcast.v1 import (
-    control_pb2_grpc,
     policy_pb2,
     policy_pb2_grpc,
     session_pb2,
@@ -43,7 +44,11 @@ from learner.service.ingest.snapshots import restore
 from learner.service.metrics.learner import LearnerMetrics
 from learner.service.policies.store import PolicyStore
 from learner.service.run.run_status import RunStatus
-from learner.shared.observe.view import RunState, RunView
+from learner.service.web.learner_hooks import RunHooks
+from learner.service.web.operator_token import OperatorToken
+from learner.service.web.server import WebServer
+from learner.shared.observe.document import status_of
+from learner.shared.observe.view import RunState, RunView, StatusView
 from learner.shared.policies import StoredPolicy
 from learner.shared.runfolder.received import ReceivedSteps
 from learner.shared.runfolder.snapshots import SnapshotFiles
@@ -54,6 +59,7 @@ from tests.learner.judging import accept
 from tests.learner.link.far_side import Trainers
 from tests.learner.service.calls.samples import make_options, make_policy, make_spec
 
+PAGE_TOKEN = "a-token-of-the-page-alone"  # noqa: S105 - of tests
 KEY = bytes(32)
 """Key of session ids, the same in all starts of a test."""
 SECONDS = 300.0
@@ -147,7 +153,6 @@ class Learner:
         )
         self.server = LearnerServer(
             address=address,
-            control_address="127.0.0.1:0",
             settings=options.rollcast,
             behaviors=self.behaviors,
             sessions=self.sessions,
@@ -156,7 +161,6 @@ class Learner:
             run=RunInfo.from_options(
                 options, run_id="run", generation=generation, run_seed=7, server_version="test", assignment=assignment
             ),
-            control=self.hooks,
             metrics=self.metrics,
             link=self.link,
             status=self.run_status,
@@ -165,6 +169,34 @@ class Learner:
             snapshots=snapshots,
             identity=identity,
         )
+
+        self._identity = identity
+        self._web: WebServer | None = None
+        self.web_hooks = RunHooks(
+            self.hooks,
+            self.behaviors,
+            self.sessions,
+            self.metrics,
+            rates=self.server.rates,
+            is_serving=lambda: self.server.is_serving,
+            history=self.run_status.history,
+            version="test",
+        )
+
+    async def operators(self) -> str:
+        """Returns the address at which operators are served."""
+        if self._web is None:
+            self._web = WebServer(
+                self.web_hooks, address="127.0.0.1:0", token=OperatorToken(PAGE_TOKEN), identity=self._identity
+            )
+            await self._web.start()
+        return self._web.address
+
+    async def stop(self) -> None:
+        """Stops everything."""
+        await self.server.stop()
+        if self._web is not None:
+            await self._web.stop()
 
     def end_lease(self, actor: Actor) -> None:
         """Ends an actor's lease, as time would."""
@@ -203,7 +235,7 @@ async def running(options: RunOptions | None = None, **parts: Any) -> AsyncItera
         await learner.server.start()
         yield learner
     finally:
-        await learner.server.stop()
+        await learner.stop()
     assert learner.server.incidents == learner.expected_incidents
     assert learner.ends == []
 
@@ -417,12 +449,38 @@ async def eventually(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-@asynccontextmanager
-async def operator(learner: Learner) -> AsyncIterator[Any]:
-    """Returns a stub of the ControlService, with a connection of its own."""
-    address, options = f"127.0.0.1:{learner.server.control_port}", [("grpc.use_local_subchannel_pool", 1)]
-    async with grpc.aio.insecure_channel(address, options=options) as channel:
-        yield control_pb2_grpc.ControlServiceStub(channel)
+@dataclass(frozen=True)
+class Said:
+    """What the HTTP port answers."""
+
+    status: int
+    document: Any
+
+    @property
+    def reason(self) -> str:
+        """Returns the reason of an error."""
+        return str(self.document["error"]["reason"])
+
+
+async def ask(learner: Learner, path: str, method: str = "POST", *, token: str | None = PAGE_TOKEN) -> Said:
+    """Sends a request to the HTTP port over a new connection."""
+    host, _, port = (await learner.operators()).rpartition(":")
+
+    def exchange() -> Said:
+        connection = http.client.HTTPConnection(host, int(port), timeout=SECONDS)
+        try:
+            connection.request(method, path, headers={} if token is None else dict(authorization(token)))
+            response = connection.getresponse()
+            return Said(response.status, json.loads(response.read()))
+        finally:
+            connection.close()
+
+    return await asyncio.to_thread(exchange)
+
+
+async def status_of_run(learner: Learner, *, token: str | None = None) -> StatusView:
+    """Returns the state of the run as its document tells it."""
+    return status_of((await ask(learner, "/api/status", "GET", token=token)).document)
 
 
 async def failure(awaitable: Awaitable[Any]) -> WireError:

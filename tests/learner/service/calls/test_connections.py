@@ -121,7 +121,7 @@ async def test_connections_without_a_token_make_room(
     """Connections that fill the limit and are refused, or say nothing, are ended for an actor; one that was accepted stays."""
     folder = Folder.make(tmp_path, lab=Role.ACTOR)
     access = Access(folder.path / "tokens")
-    identity = Identity(access, ServerSecurity(*folder.server), guards_control=True)
+    identity = Identity(access, ServerSecurity(*folder.server))
     async with running(make_options(max_sessions=2), identity=identity) as learner:
         async with Actor(learner.server.port, "first", security=folder.client("lab")) as first:
             await first.join()

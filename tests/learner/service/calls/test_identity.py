@@ -6,8 +6,6 @@ import asyncio
 import gc
 import os
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,12 +15,12 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from rollcast.auth import Principal, Role, TokenRow, authorization, make_token, token_hash
 from rollcast.errors import BadRequest, from_rpc_error
 from rollcast.server_tls import ServerSecurity
-from rollcast.v1 import control_pb2, control_pb2_grpc, session_pb2
+from rollcast.v1 import session_pb2
 
 from learner.service.calls.identity import IdentityGuard
 from learner.service.identity.access import Access, own_row
 from learner.service.identity.setup import Identity
-from tests.learner.service.calls.harness import Actor, Learner, eventually, failure, running
+from tests.learner.service.calls.harness import Actor, ask, eventually, failure, running
 from tests.learner.service.calls.samples import make_options, make_spec
 from tests.learner.service.identity.certificates import Folder
 
@@ -38,7 +36,7 @@ def identity(folder: Folder, *, tls: bool = False, client_ca: bool = False, toke
         poll_seconds=0,
     )
     security = ServerSecurity(*folder.server, folder.ca if client_ca else None, poll_seconds=0) if tls else None
-    return Identity(access, security, guards_control=True)
+    return Identity(access, security)
 
 
 @pytest.fixture
@@ -221,50 +219,35 @@ def test_a_mounted_token_file_is_read_when_its_link_changes(folder: Folder, tmp_
     assert not access.knows("lab")
 
 
-@asynccontextmanager
-async def control(learner: Learner, token: str | None) -> AsyncIterator[Any]:
-    """Returns calls of the ControlService with a token."""
-    metadata = () if token is None else authorization(token)
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{learner.server.control_port}") as channel:
-        stub = control_pb2_grpc.ControlServiceStub(channel)
-
-        async def call(name: str) -> Any:
-            return await getattr(stub, name)(getattr(control_pb2, f"{name}Request")(), metadata=metadata)
-
-        yield call
-
-
 async def test_roles_of_operators(folder: Folder) -> None:
     """Viewers see the status, operators change the run, and actors do neither."""
     async with running(identity=identity(folder)) as learner:
         expected = {
-            None: ("UNAUTHENTICATED", "UNAUTHENTICATED"),
+            None: ("NO_TOKEN", "NO_TOKEN"),
             folder.tokens["lab"]: ("NOT_ALLOWED", "NOT_ALLOWED"),
             folder.tokens["eyes"]: (None, "NOT_ALLOWED"),
             folder.tokens["ops"]: (None, None),
             OPERATOR_TOKEN: (None, None),
         }
-        for token, (status, drain) in expected.items():
-            async with control(learner, token) as call:
-                for name, reason in (("Status", status), ("Drain", drain)):
-                    if reason is None:
-                        await call(name)
-                    else:
-                        assert (await failure(call(name))).reason == reason
+        for token, reasons in expected.items():
+            for (path, method), reason in zip((("status", "GET"), ("drain?final=0", "POST")), reasons, strict=True):
+                answer = await ask(learner, f"/api/{path}", method, token=token)
+                assert answer.status == 200 if reason is None else answer.reason == reason
         assert learner.hooks.calls == ["drain False"] * 2
 
 
 async def test_only_the_operators_token_changes_a_run_without_tokens() -> None:
     """Without a token file any local process reads the status, and only one with the run's token ends the run (R19)."""
     access = Access(own=[own_row("operator", Role.OPERATOR, OPERATOR_TOKEN)])
-    async with running(identity=Identity(access, guards_control=True)) as learner:
-        async with Actor(learner.server.port) as actor, control(learner, None) as call:
-            await actor.join()
-            await call("Status")
-            for name in ("Pause", "Resume", "SaveCheckpoint", "Drain"):
-                assert (await failure(call(name))).reason == "UNAUTHENTICATED"
-        async with control(learner, OPERATOR_TOKEN) as call:
-            await call("Pause")
+    async with running(identity=Identity(access)) as learner, Actor(learner.server.port) as actor:
+        await actor.join()
+        assert (await ask(learner, "/api/status", "GET", token=None)).status == 200
+        for name in ("pause", "resume", "checkpoint", "drain", "release?actor=x"):
+            assert (await ask(learner, f"/api/{name}", token=None)).reason == "NO_TOKEN"
+            assert (await ask(learner, f"/api/{name}", token=make_token())).reason == "WRONG_TOKEN"
+        assert learner.metric("rollcast_learner_errors_total", reason="unauthenticated") == 5
+        assert learner.metric("rollcast_learner_errors_total", reason="not_allowed") == 5
+        assert (await ask(learner, "/api/pause")).status == 200
         assert learner.hooks.calls == ["pause"]
 
 

@@ -9,16 +9,16 @@ from typing import Any, cast
 import grpc
 import numpy as np
 import pytest
-from rollcast.auth import Role, authorization
+from rollcast.auth import Role
 from rollcast.limits import MAX_REPORTS
-from rollcast.v1 import control_pb2, policy_pb2, session_pb2, trajectory_pb2
+from rollcast.v1 import policy_pb2, session_pb2, trajectory_pb2
 from structlog.testing import capture_logs
 
 from learner.service.identity.access import Access
 from learner.service.identity.audit import Audit
 from learner.service.identity.setup import Identity
 from learner.service.ingest.quarantine import MAX_FAULTS, SHORTEST_SECONDS
-from tests.learner.service.calls.harness import Actor, Learner, failure, operator, running
+from tests.learner.service.calls.harness import Actor, Learner, ask, failure, running, status_of_run
 from tests.learner.service.calls.samples import make_chunk
 from tests.learner.service.identity.certificates import Folder
 from tests.learner.service.identity.test_audit import lines_in
@@ -108,10 +108,9 @@ def folder(tmp_path: Path) -> Folder:
 async def test_an_operator_releases_an_actor(folder: Folder) -> None:
     """The status lists it with its principal; only operators release it, which the audit records; then it may come back."""
     audit = Audit(folder.path)
-    identity = Identity(Access(folder.path / "tokens", poll_seconds=0), guards_control=True, audit=audit)
+    identity = Identity(Access(folder.path / "tokens", poll_seconds=0), audit=audit)
     async with (
         running(identity=identity) as learner,
-        operator(learner) as control,
         Actor(learner.server.port, "walker", token=folder.tokens["lab"]) as actor,
         Actor(learner.server.port, "walker", token=folder.tokens["other"]) as namesake,
     ):
@@ -119,20 +118,18 @@ async def test_an_operator_releases_an_actor(folder: Folder) -> None:
         await _malformed_chunks(actor)
         await namesake.open()
         _see_status(learner)
-        status = await control.Status(control_pb2.StatusRequest(), metadata=authorization(folder.tokens["eyes"]))
-        (shut_out,) = status.quarantined
-        assert (shut_out.actor_name, shut_out.principal, shut_out.times) == ("walker", "lab", 1)
-        assert 0 < shut_out.remaining_ms <= SHORTEST_SECONDS * 1000
-        assert "?" in shut_out.last_fault
-        request = control_pb2.ReleaseActorRequest(actor_name="walker")
-        refused = control.ReleaseActor(request, metadata=authorization(folder.tokens["eyes"]))
-        assert (await failure(refused)).reason == "NOT_ALLOWED"
+        status = await status_of_run(learner, token=folder.tokens["eyes"])
+        (shut_out,) = status.run.quarantined
+        assert (shut_out.name, shut_out.principal, shut_out.times) == ("walker", "lab", 1)
+        assert 0 < shut_out.seconds_left <= SHORTEST_SECONDS
+        assert "?" in shut_out.fault
+        release = "/api/release?actor=walker"
+        assert (await ask(learner, release, token=folder.tokens["eyes"])).reason == "NOT_ALLOWED"
         assert (await failure(actor.open())).reason == "QUARANTINED"
-        answer = await control.ReleaseActor(request, metadata=authorization(folder.tokens["ops"]))
-        assert answer.released == 1
+        answer = await ask(learner, release, token=folder.tokens["ops"])
+        assert answer.document == {"released": "walker", "count": 1}
         await actor.open()
-        again = control.ReleaseActor(request, metadata=authorization(folder.tokens["ops"]))
-        assert (await failure(again)).reason == "NOT_QUARANTINED"
+        assert (await ask(learner, release, token=folder.tokens["ops"])).reason == "NOT_QUARANTINED"
     audit.close()
     lines = lines_in(folder.path)
     assert [(line["action"], line["principal"], line["actor"], line["result"]) for line in lines] == [

@@ -63,16 +63,8 @@ async def test_reflection_is_on_only_if_asked_for() -> None:
     async with running(make_options(reflection=True)) as learner:
         names = await services_of(learner)
         assert "rollcast.v1.TrajectoryService" in names
-        assert "rollcast.v1.ControlService" not in names
     async with running() as learner:
         assert (await failure(services_of(learner))).code is grpc.StatusCode.UNIMPLEMENTED
-
-
-async def test_actors_cannot_reach_the_control_service() -> None:
-    """The operators' methods do not exist at the actors' address."""
-    async with running() as learner, Actor(learner.server.port) as actor:
-        status: Any = actor.channel.unary_unary("/rollcast.v1.ControlService/Status")
-        assert (await failure(status(b""))).code is grpc.StatusCode.UNIMPLEMENTED
 
 
 async def test_garbage_is_a_bad_request() -> None:

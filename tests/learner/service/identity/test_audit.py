@@ -1,4 +1,4 @@
-"""Tests the record of who changed a run, over real gRPC and HTTP."""
+"""Tests the record of who changed a run, over real HTTP."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rollcast.auth import Principal, Role, authorization
+from rollcast.auth import Principal, Role
 from rollcast.errors import CheckpointFailed
-from rollcast.v1 import control_pb2
 
 from learner.service.identity.access import Access
 from learner.service.identity.audit import AUDIT_FILE, Audit, Source, grpc_address
 from learner.service.identity.setup import Identity
 from learner.service.ingest.session_ids import short_id
-from tests.learner.service.calls.harness import Actor, eventually, failure, operator, running
+from tests.learner.service.calls.harness import Actor, ask, eventually, running
 from tests.learner.service.identity.certificates import Folder
 from tests.learner.service.web.site import OPERATOR, Hooks, serving
 
@@ -37,23 +36,21 @@ def folder(tmp_path: Path) -> Folder:
 def identity(folder: Folder) -> Iterator[Identity]:
     """Returns the identity of a learner with tokens, whose file is looked at all the time."""
     audit = Audit(folder.path)
-    yield Identity(Access(folder.path / "tokens", poll_seconds=0), guards_control=True, audit=audit)
+    yield Identity(Access(folder.path / "tokens", poll_seconds=0), audit=audit)
     audit.close()
 
 
 async def test_operators_calls_are_recorded(folder: Folder, identity: Identity) -> None:
     """Each call that changes the run has a line with caller, address and result, and nothing else has."""
-    async with running(identity=identity) as learner, operator(learner) as control:
-        token = authorization(folder.tokens["ops"])
-        await control.Status(control_pb2.StatusRequest(), metadata=token)
-        refused = control.Drain(control_pb2.DrainRequest(), metadata=authorization(folder.tokens["eyes"]))
-        assert (await failure(refused)).reason == "NOT_ALLOWED"
-        for name in ("Pause", "Resume", "SaveCheckpoint"):
-            await getattr(control, name)(getattr(control_pb2, f"{name}Request")(), metadata=token)
+    async with running(identity=identity) as learner:
+        token = folder.tokens["ops"]
+        assert (await ask(learner, "/api/status", "GET", token=token)).status == 200
+        assert (await ask(learner, "/api/drain", token=folder.tokens["eyes"])).reason == "NOT_ALLOWED"
+        for name in ("pause", "resume", "checkpoint"):
+            assert (await ask(learner, f"/api/{name}", token=token)).status == 200
         learner.hooks.error = CheckpointFailed("no space")
-        error = await failure(control.SaveCheckpoint(control_pb2.SaveCheckpointRequest(), metadata=token))
-        assert error.reason == CheckpointFailed.default_reason
-        await control.Drain(control_pb2.DrainRequest(final=True), metadata=token)
+        assert (await ask(learner, "/api/checkpoint", token=token)).reason == CheckpointFailed.default_reason
+        assert (await ask(learner, "/api/drain", token=token)).status == 200
         lines = lines_in(folder.path)
     assert [(line["action"], line["result"]) for line in lines] == [
         ("pause", "ok"),
@@ -63,7 +60,7 @@ async def test_operators_calls_are_recorded(folder: Folder, identity: Identity) 
         ("drain", "ok"),
     ]
     for line in lines:
-        assert (line["principal"], line["role"], line["via"]) == ("ops", "operator", "grpc")
+        assert (line["principal"], line["role"], line["via"]) == ("ops", "operator", "http")
         assert line["peer"].startswith("127.0.0.1:")
         assert line["time"].endswith("+00:00")
     assert lines[2]["path"].startswith("/checkpoint")

@@ -14,11 +14,10 @@ from typing import Any
 
 from learner.service.identity.setup import Identity
 from learner.service.view.history import History, HistoryView
-from learner.service.web.hooks import StatusView
 from learner.service.web.operator_token import OperatorToken
 from learner.service.web.server import WebServer
 from learner.shared.observe.behavior_state import BehaviorState
-from learner.shared.observe.view import ActorView, RunState, RunView
+from learner.shared.observe.view import ActorView, RunState, RunView, StatusView
 
 SECONDS = 20.0
 TOKEN = "a-token-for-these-tests-alone"  # noqa: S105 - and for nothing else
@@ -34,6 +33,7 @@ class Hooks:
     history_: History = field(default_factory=History)
     about_: dict[str, Any] = field(default_factory=dict)
     views: int = 0
+    errors: list[str] = field(default_factory=list)
     scrapes: int = 0
     scrape_threads: set[str] = field(default_factory=set)
     serving: bool = True
@@ -64,6 +64,10 @@ class Hooks:
         self._fail()
         return b"# TYPE up gauge\nup 1.0\n"
 
+    def count_error(self, reason: str) -> None:
+        """Records the reason."""
+        self.errors.append(reason)
+
     def is_serving(self) -> bool:
         """Returns the value set by the test."""
         return self.serving
@@ -83,13 +87,17 @@ class Hooks:
 
     def release(self, actor_name: str, principal: str | None) -> int:
         """Records the call."""
-        self._note(f"release {actor_name} of {principal}")
+        self._note(f"release {actor_name} of {principal}", waits=False)
         return 1
 
-    def _note(self, call: str) -> None:
+    def drain(self, *, final: bool) -> None:
+        """Records the call."""
+        self._note(f"drain {final}", waits=False)
+
+    def _note(self, call: str, *, waits: bool = True) -> None:
         self.calls.append(call)
         self.entered.set()
-        if self.go_on is not None:
+        if waits and self.go_on is not None:
             assert self.go_on.wait(SECONDS)
         self._fail()
 

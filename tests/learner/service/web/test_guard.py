@@ -6,6 +6,7 @@ import socket
 
 import pytest
 import structlog
+from rollcast.errors import CheckpointFailed
 
 from learner.service.web.guard import AllowedHosts
 from tests.learner.service.web.site import OPERATOR, Hooks, serving
@@ -128,3 +129,17 @@ def test_an_error_nobody_foresaw(path: str) -> None:
     assert line["event"] == "http_request_failed"
     assert line["incident"] in answer.json["error"]["message"]
     assert "secret" in str(line["exc_info"])
+
+
+def test_refused_callers_are_counted() -> None:
+    """Wrong tokens, missing ones of requests that change the run, and failures are; a page that nobody signed in to is not."""
+    with serving(Hooks(error=CheckpointFailed("no space"))) as site:
+        site.ask("/api/pause", "POST")
+        site.ask("/api/pause", "POST", {"Authorization": "Bearer wrong-token-of-any"})
+        site.ask("/api/checkpoint", "POST", OPERATOR)
+        site.ask("/nothing")
+        site.ask("/", headers={"Host": "elsewhere.example"})
+        site.hooks.error = ValueError("a defect")
+        assert site.ask("/api/status").status == 500
+        counted = ["UNAUTHENTICATED", "NOT_ALLOWED", "CHECKPOINT_FAILED", "NOT_ALLOWED", "UNEXPECTED"]
+        assert site.hooks.errors == counted

@@ -17,12 +17,15 @@ from rollcast.server_tls import ServerSecurity
 
 from learner.service.identity.access import Access
 from learner.service.identity.setup import Identity
+from learner.service.web import routes
+from learner.service.web.operator_token import COMMAND_HEADER
+from learner.service.web.routes import is_on_this_machine
 from tests.learner.service.identity.certificates import Folder
 from tests.learner.service.web.site import NAME, OPERATOR, SECONDS, Answer, Site, serving
 
 READ = ("/api/status", f"/api/history?behavior={NAME}", "/metrics")
 OPEN = ("/", "/healthz")
-ACT = ("/api/pause", "/api/resume", "/api/checkpoint", "/api/operator")
+ACT = ("/api/pause", "/api/resume", "/api/checkpoint", "/api/operator", "/api/drain", "/api/release?actor=x")
 
 
 @pytest.fixture
@@ -106,7 +109,16 @@ def test_only_a_header_makes_an_operator(folder: Folder, site: Site, path: str) 
     elsewhere = {"Origin": "https://elsewhere.example", "Sec-Fetch-Site": "cross-site"}
     for headers in ({}, {"Cookie": f"authorization=Bearer {token}; token={token}"}, elsewhere):
         assert ask(folder, site, path, "POST", headers).reason == "NO_TOKEN"
-        assert ask(folder, site, f"{path}?token={token}&authorization=Bearer+{token}", "POST", headers).status == 401
+        assert (
+            ask(
+                folder,
+                site,
+                f"{path}{'&' if '?' in path else '?'}token={token}&authorization=Bearer+{token}",
+                "POST",
+                headers,
+            ).status
+            == 401
+        )
     for name, role in (("eyes", "a viewer"), ("lab", "an actor"), ("farm", "a trainer")):
         answer = ask(folder, site, path, "POST", bearer(folder.tokens[name]))
         assert answer.reason == "NOT_ALLOWED"
@@ -174,3 +186,91 @@ def test_plain_text_gets_no_answer(site: Site) -> None:
             pass
     assert b"serving" not in received
     assert b"HTTP/1.1 200" not in received
+
+
+def commanded(token: str | None = None) -> dict[str, str]:
+    """Returns the headers of a command."""
+    return {COMMAND_HEADER: "1", **({} if token is None else bearer(token))}
+
+
+def test_a_certificate_alone_names_an_operator_where_there_are_no_tokens(folder: Folder) -> None:
+    """A command with an operator's certificate acts, a viewer's reads; a request without the command's header does neither."""
+    identity = Identity(Access(takes_certificates=True), ServerSecurity(*folder.server, folder.ca, poll_seconds=0))
+
+    def context(role: Role) -> ssl.SSLContext:
+        made = folder.client(certificate=Principal(f"my-{role}", role)).context()
+        made.set_alpn_protocols(["http/1.1"])
+        return made
+
+    operator, viewer, actor = map(context, (Role.OPERATOR, Role.VIEWER, Role.ACTOR))
+    with serving(identity=identity) as site:
+        for path in ("/api/pause", "/api/drain", "/api/release?actor=x"):
+            assert ask_with(operator, site, path, "POST").reason == "NO_TOKEN", "a browser sends certificates by itself"
+            assert ask_with(viewer, site, path, "POST", commanded()).reason == "NOT_ALLOWED"
+            assert ask_with(actor, site, path, "POST", commanded()).reason == "NOT_ALLOWED"
+            assert ask_with(operator, site, path, "POST", commanded()).status == 200
+        for reader, reason in ((operator, None), (viewer, None), (actor, "NOT_ALLOWED")):
+            answer = ask_with(reader, site, "/api/status", "GET", commanded())
+            assert answer.status == 200 if reason is None else answer.reason == reason
+        assert ask_with(viewer, site, "/api/status").reason == "NO_TOKEN"
+        assert site.hooks.calls == ["pause", "drain True", "release x of None"]
+
+
+def test_no_other_site_can_send_the_header_of_commands(site: Site, folder: Folder) -> None:
+    """A browser asks before it sends such a header for another site, and gets no permission."""
+    asked = {
+        "Origin": "https://elsewhere.example",
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": COMMAND_HEADER.lower(),
+    }
+    answer = ask(folder, site, "/api/drain", "OPTIONS", asked)
+    assert answer.status == 405
+    assert not any(name.startswith("access-control") for name in answer.headers)
+
+
+def test_a_run_ends_by_a_token_of_the_certificate_s_principal(folder: Folder) -> None:
+    """Where clients have certificates, a copied token ends no run, and neither does that of another principal."""
+    access = Access(folder.path / "tokens", takes_certificates=True, poll_seconds=0)
+    identity = Identity(access, ServerSecurity(*folder.server, folder.ca, poll_seconds=0))
+    ops, other = (folder.client(certificate=Principal(name, Role.OPERATOR)).context() for name in ("ops", "other"))
+    for context in (ops, other):
+        context.set_alpn_protocols(["http/1.1"])
+    token = folder.tokens["ops"]
+    with serving(identity=identity) as site:
+        assert ask(folder, site, "/api/drain", "POST", commanded(token)).reason == "UNAUTHENTICATED"
+        assert ask_with(other, site, "/api/drain", "POST", commanded(token)).reason == "NOT_ALLOWED"
+        assert ask_with(ops, site, "/api/drain", "POST", commanded()).reason == "NO_TOKEN"
+        assert ask_with(ops, site, "/api/drain?final=0", "POST", commanded(token)).status == 200
+        assert site.hooks.calls == ["drain False"]
+
+
+@pytest.mark.parametrize(
+    ("address", "is_here"),
+    [
+        *(("127.0.0.1", True), ("127.8.9.10", True), ("::1", True), ("::ffff:127.0.0.1", True), ("::1%lo", True)),
+        *(("10.0.0.7", False), ("fe80::1%eth0", False), ("::ffff:10.0.0.7", False), ("", False), ("localhost", False)),
+        *(("::", False), ("172.17.0.1", False), ("127.0.0.1.example", False)),
+    ],
+)
+def test_who_is_on_the_learner_s_machine(address: str, is_here: bool) -> None:
+    """Only a loopback address is."""
+    assert is_on_this_machine(address) is is_here
+
+
+def test_a_token_in_plain_text_ends_no_run_from_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without TLS a token on a network can be read, so that it may pause and save, and not end the run."""
+    with serving() as site:
+        assert site.ask("/api/drain", "POST", OPERATOR).status == 200
+        monkeypatch.setattr(routes, "is_on_this_machine", lambda _: False)
+        refused = site.ask("/api/drain", "POST", OPERATOR)
+        assert (refused.status, refused.reason) == (403, "NOT_ALLOWED")
+        assert "from the learner's own machine only" in refused.json["error"]["message"]
+        assert site.ask("/api/pause", "POST", OPERATOR).status == 200
+        assert site.hooks.calls == ["drain True", "pause"]
+
+
+@pytest.mark.parametrize("query", ["", "?nonce=xx&claim=yy", "?nonce=00", f"?nonce={'0' * 600}&claim={'f' * 600}"])
+def test_who_knows_no_token_gets_no_proof(site: Site, folder: Folder, query: str) -> None:
+    """A claim that no token explains proves nothing, and is refused as a wrong token is."""
+    assert ask(folder, site, f"/api/prove{query}", "POST").status in {400, 401}
+    assert ask(folder, site, f"/api/prove{query}").status == 405

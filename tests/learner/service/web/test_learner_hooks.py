@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from unittest.mock import Mock, call
 
+from rollcast.errors import BadRequest, MalformedChunk
+from rollcast.limits import MAX_STEPS
+from rollcast.v1 import session_pb2
+
 from learner.link.to_front import Stats
+from learner.service.ingest.actor_rates import ActorRates
 from learner.service.ingest.environments import FAILURE_SHOWN_SECONDS, EnvironmentState
 from learner.service.ingest.session import PolicyState
 from learner.service.metrics.learner import LearnerMetrics
 from learner.service.policies.store import PolicyStore
 from learner.service.run.run_status import RunStatus
 from learner.service.web.learner_hooks import RunHooks
-from learner.shared.observe.behavior_state import TrainerStats
+from learner.shared.observe.behavior_state import BehaviorState, TrainerStats
 from learner.shared.observe.view import Bottleneck, RunState
+from tests.learner.service.calls.harness import Actor, failure, running, status_of_run
+from tests.learner.service.calls.samples import make_chunk, make_policy
 from tests.learner.service.ingest.parts import NAME, Parts, make_options, report
 
 
@@ -35,11 +43,13 @@ class Rig:
         self.run_status.bottleneck = Bottleneck("actors", "they are slow")
         self.control = Mock(status=lambda: self.run_status.run_view(RunState.TRAINING, "127.0.0.1:1"))
         self.metrics = LearnerMetrics()
+        self.rates = ActorRates(parts.sessions)
         self.hooks = RunHooks(
             self.control,
             parts.behaviors,
             parts.sessions,
             self.metrics,
+            rates=self.rates,
             is_serving=lambda: True,
             history=self.run_status.history,
             version="1.0",
@@ -106,7 +116,7 @@ def test_the_speed_of_an_actor() -> None:
     rig = Rig()
     for steps in (0, 100, 200):
         rig.parts.sessions.renew(rig.session, [report(produced=steps, acked=steps)])
-        rig.hooks.sample()
+        rig.rates.update()
         rig.parts.now += 1.0
     assert rig.hooks.status().actors[0].steps_per_second == 100.0
 
@@ -117,6 +127,64 @@ def test_what_operators_may_do() -> None:
     rig.hooks.pause()
     rig.hooks.resume()
     assert rig.hooks.save_checkpoint(5.0) is rig.control.save_checkpoint.return_value
-    assert rig.control.method_calls == [call.pause(), call.resume(), call.save_checkpoint(5.0)]
+    rig.hooks.drain(final=False)
+    assert rig.control.method_calls == [call.pause(), call.resume(), call.save_checkpoint(5.0), call.drain(final=False)]
     assert rig.hooks.is_serving()
     assert b"rollcast_learner_chunks_received" in rig.hooks.metrics()
+
+
+async def test_the_status_shows_the_run_and_its_actors() -> None:
+    """The status has the run's state and each actor's books, policies, credit and connection."""
+    async with running() as learner, Actor(learner.server.port, "mine") as actor:
+        upload = await actor.join()
+        await upload.send(make_chunk(4))
+        await upload.ack(1)
+        policy = session_pb2.PolicyReport(generation=1, version=3)
+        await actor.renew(books=[session_pb2.ActorBooks(produced_steps=6, acked_steps=4)], policies=[policy])
+        status = await status_of_run(learner)
+        assert (status.run.run_id, status.run.state, status.version) == ("run", RunState.TRAINING, "test")
+        (shown,) = status.actors
+        assert (shown.name, shown.index, shown.connected) == ("mine", 0, True)
+        assert shown.session_id
+        assert actor.session_id not in str(status), "the id is a secret of the actor"
+        assert shown.details is not None
+        assert (shown.details.reports[0].produced, shown.details.reports[0].acked) == (6, 4)
+        assert shown.details.policies[0].version == 3
+        assert shown.credit_steps == 9 - 6
+        assert (shown.wait_share, shown.round_trip_seconds) == (None, None)
+
+
+async def test_the_status_shows_where_the_time_goes() -> None:
+    """The status has the verdict with its figures, and each actor's waits, round trip and lag."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        await actor.join()
+        learner.publish(make_policy(5))
+        bottleneck = Bottleneck("network", "network-bound: so it is", 0.1, 0.2, 0.7)
+        behaviors = (BehaviorState("CartPole", version=5),)
+        learner.hooks.view = replace(learner.hooks.view, behaviors=behaviors, bottleneck=bottleneck)
+        policy = session_pb2.PolicyReport(generation=1, version=3)
+        for wall in (1.0, 2.0):
+            times = session_pb2.ActorTimes(wall_seconds=wall, policy_seconds=wall / 4, round_trip_seconds=0.5)
+            await actor.renew(policies=[policy], times=times)
+        learner.publish(make_policy(9))  # versions that came since say nothing of what the actor has now
+        status = await status_of_run(learner)
+        (shown,) = status.actors
+        assert (shown.wait_share, shown.waits_for, shown.round_trip_seconds, shown.lag) == (0.25, "policy", 0.5, 2)
+        assert status.run.bottleneck == bottleneck
+
+
+async def test_claims_without_bounds_are_refused_and_the_status_continues() -> None:
+    """Counters beyond the bounds are BAD_REQUEST or MALFORMED_CHUNK, and undeclared policies are ignored."""
+    async with running() as learner, Actor(learner.server.port) as actor:
+        upload = await actor.join()
+        books = session_pb2.ActorBooks()
+        for _ in range(3000):
+            books.discarded.add(reason="reset", steps=MAX_STEPS)
+        assert isinstance(await failure(actor.renew(books=[books])), BadRequest)
+        policies = [session_pb2.PolicyReport(behavior_index=index, error="x" * 500) for index in range(100)]
+        await actor.renew(policies=policies)
+        (shown,) = (await status_of_run(learner)).actors
+        assert shown.details is not None
+        assert [policy.behavior_index for policy in shown.details.policies] == [0]
+        await upload.send(make_chunk(discarded={"reset": MAX_STEPS, "env_error": 1}))
+        assert isinstance(await failure(upload.ack(1)), MalformedChunk)

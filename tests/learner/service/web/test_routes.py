@@ -9,23 +9,29 @@ import json
 import math
 import re
 import threading
+from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import replace
 
 import pytest
 from rollcast.errors import CheckpointFailed, NothingToSave
 
 from learner.service.view.history import COLUMNS
-from learner.service.web.guard import to_json
-from learner.service.web.hooks import StatusView
-from learner.service.web.routes import FRESH_SECONDS, SharedAnswer, load_page, status_document
+from learner.service.web.routes import FRESH_SECONDS, MAX_WAITING, SharedAnswer, load_page
 from learner.shared.observe.behavior_state import BehaviorState, LedgerNumbers
-from learner.shared.observe.view import ActorBooksView, ActorView, Bottleneck, RunState, RunView
+from learner.shared.observe.document import status_document, to_json
+from learner.shared.observe.view import ActorBooksView, ActorView, Bottleneck, RunState, RunView, StatusView
 from tests.clock import Clock
 from tests.learner.service.web.site import NAME, OPERATOR, TOKEN, Hooks, serving
 
-ACTIONS = {"/api/pause": "pause", "/api/resume": "resume", "/api/checkpoint": "checkpoint"}
+ACTIONS = {
+    "/api/pause": "pause",
+    "/api/resume": "resume",
+    "/api/checkpoint": "checkpoint",
+    "/api/drain": "drain True",
+    "/api/drain?final=0": "drain False",
+}
 
 
 def test_what_can_be_read() -> None:
@@ -104,7 +110,10 @@ def test_operators_act(path: str, call: str) -> None:
 def test_operators_release_actors() -> None:
     """The actor and its principal are named in the address; without a name nothing happens."""
     with serving() as site:
-        assert site.ask("/api/release?actor=a%26b&principal=lab", "POST", OPERATOR).json == {"released": "a&b"}
+        assert site.ask("/api/release?actor=a%26b&principal=lab", "POST", OPERATOR).json == {
+            "released": "a&b",
+            "count": 1,
+        }
         assert site.ask("/api/release?actor=x&principal=", "POST", OPERATOR).status == 200
         assert site.ask("/api/release", "POST", OPERATOR).reason == "NO_ACTOR"
         assert site.hooks.calls == ["release a&b of lab", "release x of "]
@@ -148,7 +157,7 @@ def test_actions_are_no_links(path: str) -> None:
     [
         (NothingToSave("no actor has come"), 409, "NOTHING_TO_SAVE"),
         (CheckpointFailed("the disk is full"), 409, "CHECKPOINT_FAILED"),
-        (TimeoutError(), 504, "LATE"),
+        (TimeoutError(), 504, "CHECKPOINT_LATE"),
     ],
 )
 def test_what_cannot_be_done_says_why(error: Exception, code: int, reason: str) -> None:
@@ -159,20 +168,34 @@ def test_what_cannot_be_done_says_why(error: Exception, code: int, reason: str) 
         assert str(error) in answer.json["error"]["message"]
 
 
-def test_one_action_at_a_time() -> None:
-    """While a pause waits, another action is refused immediately, and reading works."""
+@pytest.mark.parametrize("path", ["/api/checkpoint", "/api/pause"])
+def test_a_storm_of_requests_does_not_hold_up_readers(path: str) -> None:
+    """While an update lasts, reading and a drain work, too many requests are refused, and many saves are two checkpoints."""
     hooks = Hooks(go_on=threading.Event())
     assert hooks.go_on is not None
-    with serving(hooks) as site, ThreadPoolExecutor(1) as pool:
-        first = pool.submit(site.ask, "/api/pause", "POST", OPERATOR)
+    with serving(hooks) as site, ThreadPoolExecutor(MAX_WAITING + 8) as pool:
+        first = pool.submit(site.ask, path, "POST", OPERATOR)
         assert hooks.entered.wait(20)
-        second = site.ask("/api/checkpoint", "POST", OPERATOR)
-        assert (second.status, second.reason) == (409, "BUSY")
+        storm = [pool.submit(site.ask, path, "POST", OPERATOR) for _ in range(MAX_WAITING + 7)]
+        done, _ = wait(storm, 60, return_when=FIRST_COMPLETED)
+        assert {(each.result().status, each.result().reason) for each in done} == {(409, "BUSY")}
         assert site.ask("/api/status").status == 200
+        assert site.ask("/api/drain", "POST", OPERATOR).status == 200
+        assert site.ask("/api/release?actor=x", "POST", OPERATOR).status == 200
         hooks.go_on.set()
-        assert first.result(20).status == 200
-        assert site.ask("/api/resume", "POST", OPERATOR).status == 200
-    assert hooks.calls == ["pause", "resume"]
+        codes = Counter([first.result(60).status, *(each.result(60).status for each in storm)])
+    assert codes == {200: MAX_WAITING, 409: 8}
+    assert hooks.calls.count("checkpoint" if path == "/api/checkpoint" else "pause") == (
+        2 if path == "/api/checkpoint" else MAX_WAITING
+    )
+
+
+@pytest.mark.parametrize("query", ["final=2", "final=", "final=yes"])
+def test_a_drain_of_no_known_kind_is_refused(query: str) -> None:
+    """Nothing ends if it is not clear how."""
+    with serving() as site:
+        assert site.ask(f"/api/drain?{query}", "POST", OPERATOR).reason == "BAD_FINAL"
+        assert site.hooks.calls == []
 
 
 def test_many_viewers_cost_what_one_does() -> None:

@@ -23,7 +23,7 @@ from learner.shared.observe.address import (
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
     """All addresses survive the file, which is removed at the learner's end."""
-    addresses = BoundAddresses(address="127.0.0.1:40001", control="127.0.0.1:40002", http="127.0.0.1:40003")
+    addresses = BoundAddresses(address="127.0.0.1:40001", http="127.0.0.1:40003")
     assert write_addresses(tmp_path, addresses) == tmp_path / "address.json"
     assert read_addresses(tmp_path) == addresses
     published = replace(addresses, page="192.168.0.7:80")
@@ -35,14 +35,14 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
 
 
 def _with(name: str, value: str) -> str:
-    return json.dumps({"address": "a:1", "control": "a:2", name: value})
+    return json.dumps({"address": "a:1", name: value})
 
 
 @pytest.mark.parametrize(
     "content",
     [
-        *("", "{", "[]", "{}", '{"address": 5, "control": "x"}', '{"address": "x"}', "\0", "\xff\xfe"),
-        *(_with("address", "a:b"), _with("control", "a:99999"), _with("http", "a:b"), _with("http", "a..b:1")),
+        *("", "{", "[]", "{}", '{"address": 5, "http": "a:1"}', '{"address": "x"}', "\0", "\xff\xfe"),
+        *(_with("address", "a:b"), _with("http", "a:99999"), _with("http", "a:b"), _with("http", "a..b:1")),
         *(_with("page", "a\x1b[31m:1"), _with("token", "a\0b"), _with("ca", "\ud800")),
     ],
 )
@@ -96,7 +96,7 @@ def test_where_a_browser_finds_the_page(http: str, url: str) -> None:
 )
 def test_links_name_the_published_address(http: str, page: str, tls: bool, url: str) -> None:
     """The page's link has the address at which people reach it, if it is another one than the learner's own."""
-    assert BoundAddresses("127.0.0.1:1", "127.0.0.1:2", http, tls=tls, page=page).page_url == url
+    assert BoundAddresses("127.0.0.1:1", http, tls=tls, page=page).page_url == url
 
 
 def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import io
+import json
 import pickle
 from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
-from learner.cli.status_text import render_status
-from learner.service.calls.control_calls import status_response
+from learner.cli import status_text
 from learner.service.metrics.learner import LearnerMetrics
 from learner.service.metrics.state import MetricsSnapshot
 from learner.service.view.display import fields_for_machines, fields_for_people
 from learner.service.view.panel import PanelPicture
-from learner.service.web.hooks import StatusView
-from learner.service.web.routes import status_document
 from learner.shared.observe import behavior_state
 from learner.shared.observe.behavior_state import FIELDS, BehaviorState, Field, Metric, TrainerStats, described
+from learner.shared.observe.document import status_document, status_of, to_json
+from learner.shared.observe.view import StatusView
 from tests.exposition import samples
 from tests.learner.shared.observe.views import behavior, run_view
 
@@ -30,28 +30,33 @@ HEAT = Field("heat", "How hot it is.", label="heat of all", line="heat")
 def seen(state: BehaviorState, metric: str) -> dict[str, object]:
     """Returns what each place that shows behaviors has of the number ``heat``."""
     view = run_view(state)
-    wire = status_response(view, [], server_version="", now=0.0, rate_of=lambda _: 0.0)
-    row = status_document(StatusView(view, (), ""))["behaviors"][0]
+    document = to_json(status_document(StatusView(view, (), "")))
+    row, told = json.loads(document)["behaviors"][0], status_of(json.loads(document))
     metrics = LearnerMetrics()
     metrics.watch(lambda: MetricsSnapshot(view))
     console = Console(file=io.StringIO(), width=120, color_system=None)
     with console.capture() as capture:
         console.print(PanelPicture().draw(view))
     return {
-        "wire": wire.behaviors[0].numbers["heat"],
+        "wire": json.loads(status_text.status_document(told))["behaviors"][0]["numbers"]["heat"],
         "status": row["heat"],
         "page": row["labels"]["heat"],
         "machines": fields_for_machines(view, state)["heat"],
         "people": fields_for_people(view, state)["heat"],
         "metrics": samples(metrics.exposition())[metric, (("behavior", state.name),)],
         "panel": "heat of all 21.50" in capture.get(),
-        "text": "heat of all 21.50" in render_status(wire),
+        "text": "heat of all 21.50" in status_text.render_status(told),
     }
 
 
 def test_a_number_of_the_table_is_shown_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new number needs only a table entry and a value."""
-    for module in ("learner.shared.observe.behavior_state", "learner.service.metrics.state", "learner.cli.status_text"):
+    for module in (
+        "learner.shared.observe.behavior_state",
+        "learner.service.metrics.state",
+        "learner.cli.status_text",
+        "learner.shared.observe.document",
+    ):
         monkeypatch.setattr(f"{module}.FIELDS", (*FIELDS, HEAT))
     state = behavior()
     assert seen(replace(state, numbers={**state.numbers, "heat": 21.5}), "rollcast_learner_heat") == PLACES

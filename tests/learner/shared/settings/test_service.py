@@ -58,7 +58,7 @@ def test_plain_text_for_other_machines_needs_consent() -> None:
     assert ServiceSettings(address="0.0.0.0:50051", insecure=True).insecure
 
 
-@pytest.mark.parametrize("other", ["address", "control_address", "http_address"])
+@pytest.mark.parametrize("other", ["address", "http_address"])
 def test_trainers_dial_an_address_of_their_own(other: str) -> None:
     """An address that another server has is refused by name at once; port 0 is a free one each time."""
     with pytest.raises(ValidationError, match=f"trainer_address 127.0.0.1:7 is that of {other}, too"):
@@ -74,15 +74,6 @@ def test_the_page_for_other_machines_needs_consent() -> None:
     assert not ServiceSettings(http_address="0.0.0.0:9464", http=False).http
     with pytest.raises(ValidationError, match="host:port"):
         ServiceSettings(http_address="9464")
-
-
-def test_control_is_always_local() -> None:
-    """A control address other than loopback is refused even with insecure."""
-    with pytest.raises(ValidationError, match="loopback"):
-        ServiceSettings(control_address="10.0.0.1:0", insecure=True)
-    with pytest.raises(ValidationError, match="loopback"):
-        ServiceSettings(control_address="10.0.0.1:0", tls_cert="c", tls_key="k")
-    assert ServiceSettings(control_address="10.0.0.1:0", certs="folder").certs
 
 
 def test_tls_for_other_machines_needs_identities() -> None:

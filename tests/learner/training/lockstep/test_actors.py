@@ -13,12 +13,11 @@ from rollcast.v1 import policy_pb2
 
 from learner.cli.status_text import render_status
 from learner.service.calls.assignments import Assignments
-from learner.service.calls.control_calls import status_response
 from learner.service.calls.run_info import RunInfo
 from learner.service.metrics.learner import LearnerMetrics
 from learner.service.metrics.state import MetricsSnapshot
 from learner.shared.observe.summary import Summary, write_summary
-from learner.shared.observe.view import LockstepView
+from learner.shared.observe.view import LockstepView, StatusView
 from tests.learner.service.ingest.parts import NAME, Parts, make_options
 from tests.learner.service.view.test_panel import draw
 from tests.learner.shared.observe.views import behavior, run_view
@@ -112,7 +111,7 @@ def test_operators_see_whether_a_run_can_be_repeated(tmp_path: Path) -> None:
     ):
         run = replace(run_view(behavior()), lockstep=view)
         assert said in draw(run)
-        status = render_status(status_response(run, [], server_version="1", now=0.0, rate_of=lambda _: 0.0))
+        status = render_status(StatusView(run, (), "1"))
         assert (
             f"{view.joined} of 2 actors, round 7 done, 64 steps per agent, a restart continues after round 5" in status
         )

@@ -100,7 +100,7 @@ async def test_a_broken_message_ends_its_stream(raw_learner: LearnerProcess, cas
         assert not (await upload.ack(1)).rejections
         await upload.finish()
         await actor.close()
-    assert raw_learner.behavior(NAME).books.received == before + ROWS
+    raw_learner.wait_for(lambda: raw_learner.behavior(NAME).books.received == before + ROWS, "the books show it")
     assert "Traceback" not in raw_learner.err()
 
 
@@ -177,8 +177,9 @@ async def test_rows_that_are_not_finite_are_refused(raw_learner: LearnerProcess)
         assert not (await upload.ack(2)).rejections
         await upload.finish()
         await actor.close()
+    received = before.received + 2 * ROWS
+    raw_learner.wait_for(lambda: raw_learner.behavior(NAME).books.received == received, "the books show both chunks")
     after = raw_learner.behavior(NAME).books
-    assert after.received == before.received + 2 * ROWS
     assert by_reason(after.dropped)["not_finite"] == by_reason(before.dropped).get("not_finite", 0) + ROWS
     (line,) = raw_learner.events("rows_rejected")
     assert line["actor"] == "nan"

@@ -36,6 +36,9 @@ from learner.shared.observe.document import status_document, to_json
 
 FRESH_SECONDS: Final = 0.5
 """Seconds for which all callers share an answer."""
+STATUS_REST: Final = 10.0
+"""For so many times what it took, at most `FRESH_SECONDS`, they share the status: commands show what is, and callers take a tenth of
+a core at most."""
 ABOUT_SECONDS: Final = 5.0
 """The same for the settings, events and other runs, which are read from files."""
 
@@ -48,6 +51,7 @@ class SharedAnswer:
         executor: A separate executor, because the loop's own serves the learner.
         clock: Returns monotonic seconds.
         fresh_seconds: Largest age of an answer, in seconds.
+        rest: Largest age of an answer, in multiples of the time that it took.
     """
 
     def __init__(
@@ -56,11 +60,13 @@ class SharedAnswer:
         executor: Executor,
         clock: Callable[[], float] = time.monotonic,
         fresh_seconds: float = FRESH_SECONDS,
+        rest: float = math.inf,
     ) -> None:
         self._make = make
         self._executor = executor
         self._clock = clock
         self._fresh_seconds = fresh_seconds
+        self._rest = rest
         self._making = asyncio.Lock()
         self._answer = b""
         self._fresh_until = -math.inf
@@ -69,8 +75,10 @@ class SharedAnswer:
         """Returns an answer that is fresh."""
         async with self._making:
             if self._clock() >= self._fresh_until:
+                begin = self._clock()
                 self._answer = await asyncio.get_running_loop().run_in_executor(self._executor, self._make)
-                self._fresh_until = self._clock() + self._fresh_seconds
+                end = self._clock()
+                self._fresh_until = end + min(self._fresh_seconds, self._rest * max(end - begin, 1e-6))
         return self._answer
 
     def expire(self) -> None:
@@ -211,7 +219,7 @@ class Routes:
         self._saves = SaveCoalescer(hooks.save_checkpoint, self._saver, SAVE_SECONDS)
         self._waiting = 0
         self._metrics = SharedAnswer(hooks.metrics, self._threads)
-        self._status = SharedAnswer(lambda: to_json(status_document(hooks.status())), self._threads)
+        self._status = SharedAnswer(lambda: to_json(status_document(hooks.status())), self._threads, rest=STATUS_REST)
         self._about = SharedAnswer(lambda: to_json(hooks.about()), self._threads, fresh_seconds=ABOUT_SECONDS)
         self._refused = Throttle()
         self._viewer, self._scraper = LastLook(), LastLook()

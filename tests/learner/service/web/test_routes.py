@@ -307,6 +307,32 @@ def test_who_asks_meanwhile_shares_the_answer() -> None:
     assert all(name.startswith("own") for name in made)
 
 
+def test_a_quick_answer_is_shared_for_a_short_time() -> None:
+    """With a rest, an answer is fresh for a multiple of the time that it took, and never longer than others."""
+    clock, made = Clock(), list[float]()
+    took = 0.01
+
+    def make() -> bytes:
+        clock.now += took
+        made.append(clock.now)
+        return str(len(made)).encode()
+
+    async def ask() -> None:
+        nonlocal took
+        with ThreadPoolExecutor(1) as threads:
+            shared = SharedAnswer(make, threads, clock, rest=10.0)
+            assert await shared.get() == b"1"
+            clock.now += 0.09
+            assert await shared.get() == b"1"
+            clock.now += 0.02
+            took = 60.0
+            assert await shared.get() == b"2"
+            clock.now += FRESH_SECONDS + 0.01
+            assert await shared.get() == b"3"
+
+    asyncio.run(ask())
+
+
 def test_a_failure_is_not_kept() -> None:
     """A failed response is not cached."""
     answers: Iterator[bytes | ValueError] = iter([ValueError("no"), b"yes"])

@@ -21,7 +21,7 @@ from rollcast.text import MAX_ERROR_CHARS, printable
 from rollcast.tls import ClientSecurity, IdentityError, parsed_token
 from rollcast.tls import read_token as read_secret
 
-from learner.cli.exchange import Exchange, NotALearnerError, Refused
+from learner.cli.exchange import CALL_SECONDS, Exchange, NotALearnerError, Refused
 from learner.service.web.operator_token import TOKEN_FILE, read_token
 from learner.shared.exits import ExitCode, UserError
 from learner.shared.files import open_regular
@@ -42,7 +42,6 @@ from learner.shared.settings.addresses import is_local
 from learner.start.last_start import starting_again
 from learner.start.list_runs import list_runs, run_places, state_of
 
-CALL_SECONDS = 5.0
 SAVE_SECONDS = 130.0
 """More than a learner waits for a checkpoint."""
 _NONCE_BYTES: Final = 32

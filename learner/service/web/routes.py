@@ -51,7 +51,7 @@ class SharedAnswer:
         executor: A separate executor, because the loop's own serves the learner.
         clock: Returns monotonic seconds.
         fresh_seconds: Largest age of an answer, in seconds.
-        rest: Largest age of an answer, in multiples of the time that it took.
+        rest: Largest age of an answer, in multiples of the time that it took; None sets no such limit.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class SharedAnswer:
         executor: Executor,
         clock: Callable[[], float] = time.monotonic,
         fresh_seconds: float = FRESH_SECONDS,
-        rest: float = math.inf,
+        rest: float | None = None,
     ) -> None:
         self._make = make
         self._executor = executor
@@ -77,8 +77,8 @@ class SharedAnswer:
             if self._clock() >= self._fresh_until:
                 begin = self._clock()
                 self._answer = await asyncio.get_running_loop().run_in_executor(self._executor, self._make)
-                end = self._clock()
-                self._fresh_until = end + min(self._fresh_seconds, self._rest * max(end - begin, 1e-6))
+                end, seconds = self._clock(), self._fresh_seconds
+                self._fresh_until = end + (seconds if self._rest is None else min(seconds, self._rest * (end - begin)))
         return self._answer
 
     def expire(self) -> None:

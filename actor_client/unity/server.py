@@ -1,6 +1,5 @@
 """The port of one player: bytes in, bytes out. Imports nothing heavy, so that the port is open when players call."""
 
-import ipaddress
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -9,7 +8,7 @@ from contextlib import contextmanager
 from typing import Final, Protocol
 
 import grpc
-from rollcast.addresses import join_address
+from rollcast.addresses import ip_of, join_address
 
 from actor_client.platform import own_user, users_of_connection
 from actor_client.settings.addresses import Ports
@@ -107,12 +106,8 @@ def _address(peer: str) -> tuple[str, int | None]:
 
 
 def _is_loopback(host: str) -> bool:
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return (mapped or address).is_loopback
+    address = ip_of(host)
+    return address is not None and address.is_loopback
 
 
 class _OtherServices(grpc.GenericRpcHandler):

@@ -63,6 +63,15 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def ip_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Returns the IP address that a host is, without its zone, and as IPv4 if it stands for one; None for a name."""
+    try:
+        found = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return None
+    return getattr(found, "ipv4_mapped", None) or found
+
+
 def _can_be_looked_up(host: str) -> bool:
     """Returns whether the system can look a host up without an unexpected exception."""
     try:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
+from rollcast.addresses import ip_of
+
 _DEFAULT_PORT: Final = 1080  # as for curl
 _PRIVATE: Final = tuple(
     ipaddress.ip_network(each)
@@ -160,7 +162,7 @@ def _matches(host: str, entry: str) -> bool:
     """Returns whether an entry of ``no_proxy`` is for a host: a domain and its subdomains, an address, a network, or all."""
     if entry == "*":
         return True
-    address = _address(host)
+    address = ip_of(host)
     if address is None:
         return f".{host.lower().rstrip('.')}".endswith(f".{entry.lower().strip('.')}")
     try:
@@ -171,14 +173,14 @@ def _matches(host: str, entry: str) -> bool:
 
 def _is_private(host: str) -> bool:
     """Returns whether a host is this machine or of a private network, by its name or by all of its addresses."""
-    address = _address(host)
+    address = ip_of(host)
     if address is not None:
         return _is_private_address(address)
     name = host.lower().rstrip(".")
     if "." not in name or name.rpartition(".")[2] in _PRIVATE_DOMAINS:
         return True
     try:
-        found = {_address(str(each[4][0])) for each in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)}
+        found = {ip_of(str(each[4][0])) for each in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)}
     except (OSError, UnicodeError):  # perhaps only the proxy knows the name
         return False
     return all(each is not None and _is_private_address(each) for each in found)
@@ -186,11 +188,3 @@ def _is_private(host: str) -> bool:
 
 def _is_private_address(address: _Address) -> bool:
     return any(address in network for network in _PRIVATE)
-
-
-def _address(host: str) -> _Address | None:
-    try:
-        found = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return None
-    return getattr(found, "ipv4_mapped", None) or found

@@ -7,7 +7,6 @@ import base64
 import contextlib
 import functools
 import hashlib
-import ipaddress
 import math
 import re
 import time
@@ -20,6 +19,7 @@ from typing import Any, Final, TypeVar
 import grpc
 import structlog
 from aiohttp import hdrs, web
+from rollcast.addresses import ip_of
 from rollcast.auth import Principal, Role, bearer
 from rollcast.errors import WireError
 from rollcast.throttle import Throttle
@@ -528,12 +528,8 @@ def _port(request: web.Request) -> int:
 
 def is_on_this_machine(address: str) -> bool:
     """Returns whether the caller of an address is a process of this machine."""
-    try:
-        found = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return False
-    mapped = getattr(found, "ipv4_mapped", None)
-    return bool((mapped or found).is_loopback)
+    found = ip_of(address)
+    return found is not None and found.is_loopback
 
 
 def _peer(request: web.Request) -> str:

@@ -15,9 +15,9 @@ from rollcast.throttle import Throttle
 from rollcast.trajectories import Chunk, encode_chunk
 from rollcast.v1 import session_pb2, trajectory_pb2
 
+from actor_client.connection.backoff import Clock
 from actor_client.connection.books import Books, BooksView
 from actor_client.connection.errors import one_line
-from actor_client.connection.fallback import Fallback
 from actor_client.connection.gate import Gate
 from actor_client.connection.parcel import Parcel
 from actor_client.connection.pins import Pins
@@ -44,6 +44,8 @@ _PAUSES_ALL = frozenset(
     }
 )
 """Holds that stop every step; the others only stop experience."""
+PATIENCE_SECONDS = 60.0
+"""Seconds without a usable version after which the actor ends. Updates are more frequent."""
 
 
 class Behavior:
@@ -540,3 +542,60 @@ def _too_large(behavior: str, rows: int, size_bytes: int, limit_bytes: int) -> A
         f"{what} of behavior {behavior} takes {size_bytes} bytes, but the learner allows {limit_bytes} "
         f"(rollcast.max_chunk_bytes in its run file); {advice}",
     )
+
+
+class Fallback:
+    """The fallback of one behavior id. All methods are for the stepping thread.
+
+    Args:
+        clock: Measures the wait.
+
+    Attributes:
+        refused: The newest version, if it was taken and cannot act; otherwise None.
+    """
+
+    def __init__(self, clock: Clock = time.monotonic) -> None:
+        self._clock = clock
+        self.refused: ActingPolicy | None = None
+        self._before: ActingPolicy | None = None
+        self._why = ""
+        self._stranded_at = 0.0
+
+    def took(self, policy: ActingPolicy, before: ActingPolicy | None) -> None:
+        """Notes that a newer policy acts.
+
+        Args:
+            policy: The newer policy.
+            before: The previous policy; None if there was none.
+        """
+        self.refused = None
+        self._before = before if before is not None and before.generation == policy.generation else None
+
+    def refuse(self, policy: ActingPolicy, why: PolicyUnusable) -> ActingPolicy | None:
+        """Returns the replacement of a policy that cannot act; None if there is none.
+
+        Args:
+            policy: The acting policy.
+            why: Its error.
+        """
+        if self.refused is None:  # otherwise the refused version still must not be taken again
+            self.refused = policy
+        self._why = str(why)
+        self._stranded_at = self._clock()
+        before, self._before = self._before, None
+        return before
+
+    def wait(self, *, is_stranded: bool) -> None:
+        """Checks between steps, while the newest version is refused, that the wait is not too long.
+
+        Args:
+            is_stranded: Whether only a newer version would let it step.
+
+        Raises:
+            PolicyUnusable: No usable version arrived in time.
+        """
+        now = self._clock()
+        if not is_stranded:
+            self._stranded_at = now
+        elif now - self._stranded_at >= PATIENCE_SECONDS:
+            raise PolicyUnusable(f"{self._why}; no newer version arrived within {PATIENCE_SECONDS:.0f} seconds")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from rollcast.text import printable
 
-from learner.shared.observe.text import aligned
-from learner.start.interval_chart import Value, draw_intervals
+from learner.shared.observe.text import aligned, number
+from learner.start.line_chart import style, svg_text, tick, ticks
 from learner.training.matches.players import Player
 from learner.training.matches.rating import Pair, Results, SeatResults, Standings, by_seat
 
@@ -19,6 +19,10 @@ SEATS_LEGEND: Final = (
 )
 """Legend of results by seat."""
 _HEADINGS: Final = ("place", "player", "rating", "95 %", "games", "score", "first: W", "D", "L", "second: W", "D", "L")
+_WIDTH: Final = 720.0
+_TOP, _ROW, _FOOT, _RIGHT = 40.0, 22.0, 56.0, 24.0
+_LETTER, _MOST_LEFT = 6.8, 300.0
+_CAP: Final = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +55,12 @@ def table(standing: Standing) -> str:
         return "no game was played"
     found, ratings = standing.by_seat(), standing.standings
     rows: list[tuple[str, ...]] = [_HEADINGS]
-    for number, place in enumerate(ratings.order(), 1):
+    for rank, place in enumerate(ratings.order(), 1):
         each = found[place]
         seats = [f"{count:g}" for seat in (each.first, each.second) for count in (seat.wins, seat.draws, seat.losses)]
         rows.append(
             (
-                str(number),
+                str(rank),
                 printable(standing.players[place].name, _MAX_NAME),
                 f"{ratings.ratings[place]:+.0f}",
                 f"± {ratings.errors[place]:.0f}",
@@ -120,3 +124,65 @@ def document(standing: Standing, told: Mapping[str, Any]) -> dict[str, Any]:
             for (first, second), each in sorted(standing.results.items())
         ],
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value with its interval.
+
+    Attributes:
+        label: Name of its row.
+        value: The value.
+        low, high: Ends of the interval.
+    """
+
+    label: str
+    value: float
+    low: float
+    high: float
+
+
+def draw_intervals(values: Sequence[Value], title: str, label: str) -> str:
+    """Returns the SVG.
+
+    Args:
+        values: At least one, in the order of the rows.
+        title: Text above the rows.
+        label: Quantity and unit of the values.
+    """
+    left = min(_MOST_LEFT, 24.0 + _LETTER * max(len(each.label) for each in values))
+    low, high = min(each.low for each in values), max(each.high for each in values)
+    margin = 0.04 * (high - low) or 1.0
+    low, high = low - margin, high + margin
+    bottom = _TOP + _ROW * len(values)
+    height = bottom + _FOOT
+
+    def x(value: float) -> float:
+        return left + (_WIDTH - left - _RIGHT) * (value - low) / (high - low)
+
+    def parts() -> Iterator[str]:
+        yield f'<text x="{left:g}" y="22" font-weight="600" font-size="13">{svg_text(title)}</text>'
+        for mark in ticks(low, high):
+            yield f'<line class="grid" x1="{x(mark):.1f}" y1="{_TOP:g}" x2="{x(mark):.1f}" y2="{bottom:g}"/>'
+            yield f'<text x="{x(mark):.1f}" y="{bottom + 18:g}" text-anchor="middle">{tick(mark)}</text>'
+        for place, each in enumerate(values):
+            y = _TOP + _ROW * (place + 0.5)
+            ends = " ".join(f"M{x(end):.1f} {y - _CAP:g}V{y + _CAP:g}" for end in (each.low, each.high))
+            line = f"M{x(each.low):.1f} {y:g}H{x(each.high):.1f} {ends}"
+            yield f'<text x="{left - 10:g}" y="{y + 4:g}" text-anchor="end">{svg_text(each.label)}</text>'
+            yield f'<path class="c0" fill="none" stroke="currentColor" stroke-width="1.5" d="{line}"/>'
+            yield f'<circle class="c0" cx="{x(each.value):.1f}" cy="{y:g}" r="4" fill="currentColor"/>'
+        middle = (left + _WIDTH - _RIGHT) / 2
+        yield f'<text x="{middle:g}" y="{bottom + 40:g}" text-anchor="middle">{svg_text(label)}</text>'
+
+    told = "; ".join(
+        f"{each.label}: {number(each.value)}, {number(each.low)} to {number(each.high)}" for each in values
+    )
+    body = "\n".join(parts())
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH:g} {height:g}" role="img" '
+        'aria-labelledby="title desc" font-family="system-ui, sans-serif" font-size="12">\n'
+        f'<title id="title">{svg_text(title)}</title>\n<desc id="desc">{svg_text(f"{label}. {told}.")}</desc>\n'
+        f"<style>{style()}</style>\n"
+        f'<rect class="page" width="{_WIDTH:g}" height="{height:g}"/>\n{body}\n</svg>\n'
+    )

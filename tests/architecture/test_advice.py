@@ -80,7 +80,7 @@ READERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("learner/service/run", SERVERS),
     ("learner/shared/observe/curves.py", COMPARE),
     ("learner/start/preflight.py", SERVERS),
-    ("learner/start/initial.py", SERVERS),
+    ("learner/start/preflight.py", SERVERS),
     ("learner/cli/compare.py", COMPARE),
     ("learner/cli/compare_runs.py", COMPARE),
     ("learner/cli/comparison_report.py", COMPARE),

@@ -19,7 +19,7 @@ from learner.shared.runfolder.store import CheckpointStore, SavedRunState
 from learner.shared.settings.options import RunOptions
 from learner.training.curriculum.lessons import Lessons, no_lessons
 from learner.training.run.checkpointing import CheckpointKeeper
-from learner.training.run.curriculum import CurriculumController
+from learner.training.run.training import CurriculumController
 from learner.training.trainers.base import TrainerContext
 from learner.training.trainers.parts import Trainers
 from learner.training.trainers.ppo.trainer import PPOTrainer

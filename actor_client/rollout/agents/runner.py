@@ -1,23 +1,26 @@
 """One behavior id over all simulators: the asking agents, the acting policy, and the steps still to be recorded."""
 
+from __future__ import annotations
+
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 import structlog
-from rollcast.enums import AssignmentRole, StatAggregation
+from numpy.typing import NDArray
+from rollcast.enums import AssignmentRole, SegmentEnd, StatAggregation
 from rollcast.specs import BehaviorSpec
 
 from actor_client.policy.actions import ActingPolicy, Actions, FloatArray, PolicyUnusable
 from actor_client.policy.noise import Noise
-from actor_client.rollout.agents.evaluation import AgentEvaluationRound
-from actor_client.rollout.agents.interface import AgentRequest, Observer
-from actor_client.rollout.agents.memories import AgentMemories
+from actor_client.rollout.agents.interface import AgentRequest, EndedAgents, Observer
 from actor_client.rollout.agents.opponents import OpponentRound
-from actor_client.rollout.agents.recorder import AgentRecorder
+from actor_client.rollout.agents.players import PlayedRound, Player
+from actor_client.rollout.agents.recorder import MAX_AGENTS, AgentRecorder
 from actor_client.rollout.agents.scripts import ScriptedOpponent
 from actor_client.rollout.assignment import Task
+from actor_client.rollout.evaluation import EvaluationRound
 from actor_client.rollout.link import AgentLink, BehaviorLink
 
 RESET: Final = "reset"
@@ -27,6 +30,7 @@ _log = structlog.get_logger(__name__)
 
 StatRecord = tuple[str, float, StatAggregation]
 """Key, value, and aggregation."""
+Index = NDArray[np.int64]
 
 
 class _Acted(NamedTuple):
@@ -388,3 +392,129 @@ class BehaviorRunner:
         self.record()
         if (active := self._active) is not None:
             active.cut()
+
+
+class AgentEvaluationRound(EvaluationRound, PlayedRound):
+    """Plays one evaluation with the agents of one behavior id, in any number of environments.
+
+    Args:
+        task: The task.
+        spec: The behavior's spec.
+        link: The link that takes records.
+        stale: Environments that are not reset yet; the episodes of their agents began before the evaluation.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        spec: BehaviorSpec,
+        link: BehaviorLink,
+        *,
+        stale: Collection[int] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        PlayedRound.__init__(self)
+        EvaluationRound.__init__(self, task, spec, link, clock)
+        self._stale = set(stale)
+
+    @property
+    def agents(self) -> int:
+        """Number of agents whose episodes run."""
+        return len(self._players)
+
+    def _restart(self) -> None:
+        for player in self._players.all():
+            player.counts = False
+
+    def finish(self, env: int, batch: EndedAgents, results: NDArray[np.int8] | None = None) -> None:
+        """Ends episodes; unknown agents are ignored."""
+        self._players.finish(env, batch, results, self._end)
+        self.poll()
+
+    def drop_env(self, env: int, reason: str) -> None:
+        """Forgets the agents of an environment that was lost or reset; other episodes replace theirs."""
+        del reason
+        self._stale.discard(env)
+        self._quota.lose(sum(player.counts for player in self._players.drop_env(env)))
+
+    def _begin(self, env: int, identity: int, episode: int, settings_revision: int) -> Player:
+        version = 0 if self.policy is None else self.policy.version
+        counts = env not in self._stale and self._quota.begin()
+        return Player(env, identity, episode, settings_revision, version, counts=counts)
+
+    def _end(self, player: Player, end: SegmentEnd, result: int) -> None:
+        policy = self.policy
+        if not player.counts or policy is None:
+            return
+        if not player.steps:
+            self._quota.lose()
+            return
+        self._finish(player.record(end, policy.version, result), is_known=player.is_usable)
+
+
+class AgentMemories:
+    """One memory per agent that a recurrent policy has answered; the memory of other agents is zeros.
+
+    A memory lasts until the agent's episode ends, its simulator is lost or reset, or a policy of another generation
+    acts. An agent that asks again before it was answered keeps its memory.
+
+    Args:
+        max_agents: Most agents of one simulator; beyond this, the agents that were answered longest ago are forgotten.
+    """
+
+    def __init__(self, max_agents: int = MAX_AGENTS) -> None:
+        self._max_agents = max_agents
+        self._generation: int | None = None
+        self._known: dict[int, dict[int, FloatArray]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._known.values()))
+
+    def of(self, policy: ActingPolicy, everyone: Sequence[AgentRequest]) -> FloatArray | None:
+        """Returns the memory of asking agents, float32 [n, m], in their order; None for a policy without memory.
+
+        Args:
+            policy: The policy that will act.
+            everyone: The asking agents.
+        """
+        if policy.generation != self._generation:
+            self._known.clear()
+            self._generation = policy.generation
+        if not policy.memory.size:
+            return None
+        nothing = np.zeros(policy.memory.size, np.float32)
+        found = [
+            known.get(identity, nothing)
+            for request in everyone
+            for known in (self._known.get(request.worker, {}),)
+            for identity in request.asking.ids.tolist()
+        ]
+        return np.array(found, np.float32).reshape(len(found), policy.memory.size)
+
+    def keep(self, everyone: Sequence[AgentRequest], memory: FloatArray) -> None:
+        """Stores the memories of the answered agents.
+
+        Args:
+            everyone: The asking agents.
+            memory: float32 [n, m], in their order.
+        """
+        rows = iter(memory)
+        for request in everyone:
+            known = self._known.setdefault(request.worker, {})
+            for identity in request.asking.ids.tolist():
+                known.pop(identity, None)
+                known[identity] = next(rows).copy()  # answered last; a view would keep the whole batch
+            while len(known) > self._max_agents:
+                del known[next(iter(known))]
+
+    def ended(self, worker: int, ids: Iterable[int]) -> None:
+        """Forgets agents of a simulator whose episodes ended."""
+        known = self._known.get(worker)
+        if known:
+            for identity in ids:
+                known.pop(identity, None)
+
+    def drop(self, worker: int) -> None:
+        """Forgets the agents of a simulator."""
+        self._known.pop(worker, None)

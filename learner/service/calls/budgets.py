@@ -80,7 +80,7 @@ class CallBudgets(grpc.aio.ServerInterceptor):
     """Lets calls wait that their connection or their principal cannot pay; put it after the one that identifies callers.
 
     What a call costs is the processor time of its handler, without its waits. Chunks have a budget of their own
-    (`learner.service.ingest.loop_time`).
+    (`learner.service.ingest.session`).
 
     Args:
         bounded: Called with the bound for each call that waits.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 import structlog
@@ -30,10 +32,8 @@ from learner.link.to_front import (
     Stats,
     ToFront,
 )
-from learner.link.to_trainers import Books
+from learner.link.to_trainers import Actors, Books
 from learner.service.calls.assignments import Assignments
-from learner.service.calls.paced import PacedPass
-from learner.service.calls.roll_call import RollCall
 from learner.service.calls.uploads import HoldBoard, UploadStream
 from learner.service.ingest.behaviors import Behavior, BehaviorTable
 from learner.service.ingest.grants import CreditAllocator
@@ -52,6 +52,10 @@ _log = structlog.get_logger(__name__)
 DRAIN_RETRY_SECONDS = 1.0
 RUN = ""
 """Label in the metrics of a hold of the whole run."""
+EVERY_SECONDS: Final = 0.05
+"""Shortest time between two messages; each lists all actors, and a thousand may join within a second."""
+REST: Final = 10.0
+"""A pass is followed by this many times its duration without one."""
 
 
 class StatusKeeper(Protocol):
@@ -455,3 +459,95 @@ def _superseded(what: str, session: ActorSession) -> StreamSuperseded:
         f"a newer {what} of session {short_id(session.session_id)} replaced this one: open only one at a time",
         metadata={"session": short_id(session.session_id)},
     )
+
+
+class RollCall:
+    """Sends `Actors` when sessions begin, change or end, and at each `tick`. For the event loop alone.
+
+    Args:
+        sessions: The sessions.
+        send: Sends a message to the trainers.
+        at_once: Whether the run is in lock-step: every change is sent before anything else, so that no clock decides to
+            which round a change belongs.
+    """
+
+    def __init__(self, sessions: SessionTable, send: Callable[[Actors], object], *, at_once: bool) -> None:
+        self._sessions = sessions
+        self._send = send
+        self._at_once = at_once
+        self._told = Actors()
+        self._next_at = -math.inf
+        self._due: asyncio.TimerHandle | None = None
+
+    def changed(self) -> None:
+        """Records that a session began, changed or ended."""
+        if self._at_once:
+            self.tick()
+        elif self._due is None:
+            loop = asyncio.get_running_loop()
+            self._due = loop.call_at(max(loop.time(), self._next_at), self._tell)
+
+    def agents_changed(self) -> None:
+        """Records that a session has more or fewer agents; sent at the next `tick` unless the run is in lock-step."""
+        if self._at_once:
+            self.tick()
+
+    def tick(self) -> None:
+        """Sends what has changed, including steps taken and numbers of agents; call it every second."""
+        actors = self._sessions.actors()
+        if actors != self._told:
+            self._told = actors
+            self._send(actors)
+
+    def stop(self) -> None:
+        """Stops sending."""
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+
+    def _tell(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._due, began = None, loop.time()
+        self.tick()
+        self._next_at = began + max(EVERY_SECONDS, REST * (loop.time() - began))
+
+
+class PacedPass:
+    """Runs passes over all sessions: at once if the last one was long enough ago, otherwise one for many requests.
+
+    A trainer reports many times a second, and after each report any session may have more credit. With 300 sessions the
+    passes after each report took half of the event loop.
+
+    Args:
+        run: Runs a pass for the behaviors that were requested since the last one.
+    """
+
+    def __init__(self, run: Callable[[set[int]], object]) -> None:
+        self._run = run
+        self._requested: set[int] = set()
+        self._rests_until = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def request(self, behavior_indices: Iterable[int]) -> None:
+        """Requests a pass for some behaviors."""
+        self._requested.update(behavior_indices)
+        if self._timer is not None:
+            return
+        wait_seconds = self._rests_until - time.monotonic()
+        if wait_seconds > 0:
+            self._timer = asyncio.get_running_loop().call_later(wait_seconds, self._begin)
+        else:
+            self._begin()
+
+    def stop(self) -> None:
+        """Drops a pass that waits."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _begin(self) -> None:
+        self._timer = None
+        requested, self._requested = self._requested, set()
+        began = time.monotonic()
+        self._run(requested)
+        now = time.monotonic()
+        self._rests_until = now + REST * (now - began)

@@ -11,7 +11,7 @@ fill the limit for good. The rest is *reserved* from the limit that all sessions
 Above the limit nothing is granted, not even the allowance: each chunk sent would renew it, and actors would run ahead
 without end. This cannot block a run, because a limit exceeds what a trainer needs for its next turn, and the turn makes
 room. So the unsettled amount, at the learner and at its actors, stays within the limit plus one allowance per session.
-What others have above their equal shares does not count against a session (`learner.service.ingest.unsettled`), so that none is
+What others have above their equal shares does not count against a session (`learner.service.ingest.queue`), so that none is
 shut out by a hoard. An allowance is limited to what updates can use soon, whatever number of agents is claimed.
 """
 

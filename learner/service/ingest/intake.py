@@ -9,16 +9,15 @@ from typing import Any, Final
 import numpy as np
 import structlog
 from numpy.typing import NDArray
+from rollcast.chunks import Chunk
+from rollcast.enums import AssignmentRole, ColumnRole, Purpose
 from rollcast.errors import CreditExceeded, MalformedChunk, SequenceGap, Untrainable
 from rollcast.history import digest_of
 from rollcast.throttle import Throttle
-from rollcast.trajectories import Chunk
 from rollcast.v1 import trajectory_pb2
 
 from learner.link.to_front import NOT_TRAINING
 from learner.service.ingest.behaviors import Behavior, BehaviorTable
-from learner.service.ingest.episodes import WITHOUT_ROWS, leave_out_excess
-from learner.service.ingest.groups import note_groups
 from learner.service.ingest.ledger import Ledger
 from learner.service.ingest.matches import OPPONENT, GivenMatches
 from learner.service.ingest.session import Account, ActorSession
@@ -31,6 +30,12 @@ _log = structlog.get_logger(__name__)
 
 ASSIGNMENT: Final = "episode/assignment"
 """Column with the assignment of an episode: the wire's ids, replaced by the trainers' order numbers on intake."""
+MAX_GROUPS: Final = 4096
+"""Most groups that are remembered of a session and behavior, the newest."""
+WITHOUT_ROWS: Final = "without_rows"
+"""Reason for records of more episodes than the rows of their session can have."""
+MAX_HELD_EPISODES: Final = 64
+"""Most episodes of agents in groups that count before their rows arrive: actors hold these rows back for the mates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,3 +322,99 @@ def _check_credit(account: Account, rows: int) -> None:
             "(Credit.steps_through)",
             metadata={"rows": str(rows), "settled": str(share.settled), "granted": str(share.granted)},
         )
+
+
+def note_groups(
+    session: ActorSession, account: Account, chunk: Chunk, behavior_of: Callable[[int], Behavior | None]
+) -> None:
+    """Notes the groups in a chunk, and refuses one that also has agents of a behavior that is trained by groups.
+
+    Args:
+        session: The session.
+        account: Its account with the chunk's behavior.
+        chunk: The chunk, whose form is valid.
+        behavior_of: Returns a behavior by its index.
+
+    Raises:
+        Untrainable: A group has agents of two behaviors, one of which is trained by groups.
+    """
+    groups = chunk.columns.get("group")
+    if groups is None:
+        return
+    present = dict.fromkeys(groups[groups != 0].tolist())
+    for other in session.accounts.values():
+        shared = present.keys() & other.groups.keys() if other is not account else set()
+        trained = [
+            name
+            for name, index in ((account.behavior, account.index), (other.behavior, other.index))
+            if (found := behavior_of(index)) is not None and found.settings.traits.grouped
+        ]
+        if shared and trained:
+            group = min(shared)
+            first, second = sorted((account.behavior, other.behavior))
+            raise Untrainable(
+                f"group {group & 0xFFFFFFFF} of environment {group >> 32} has agents of {first} and of {second}, but "
+                f"{trained[0]} is trained with a critic of whole groups, which must have one behavior: give all agents of "
+                "a group the same behavior, or use another trainer_type",
+                metadata={"behavior": account.behavior, "other": other.behavior, "group": str(group)},
+            )
+    for group in present:
+        account.groups.pop(group, None)
+        account.groups[group] = None
+    for group in list(account.groups)[: max(0, len(account.groups) - MAX_GROUPS)]:
+        del account.groups[group]
+
+
+def leave_out_excess(account: Account, chunk: Chunk, *, is_grouped: bool) -> int:
+    """Counts the rows and the training episodes of a chunk, and removes the records that are too many.
+
+    Records of training episodes decide on lessons, the best policy and the end of a run, and cost their sender nothing.
+    An episode has at least one row, and rows need credit, so a session's records count only up to the number of its
+    received rows. The lengths in the records are no better measure: they are claims as well, and an episode that began
+    before a restart, or lost rows to a reset, is honestly longer than what was received of it.
+
+    Other records do not count here: evaluations count only under an order of the learner, those of opponents only in a
+    match that the learner assigned, and demonstrations nowhere.
+
+    Args:
+        account: Account of the sender.
+        chunk: The chunk, whose rows are accepted.
+        is_grouped: Whether the behavior's agents are in groups.
+
+    Returns:
+        The number of removed records.
+    """
+    account.episode_rows += chunk.rows
+    if not chunk.episodes:
+        return 0
+    counts = np.flatnonzero(_is_training(chunk))
+    # Some more than the rows: records may precede rows of the same flush, and the last row of an agent may be void.
+    early = min(account.agents, max(account.episode_rows, MAX_HELD_EPISODES if is_grouped else 0))
+    room = max(0, account.episode_rows + early - account.episodes)
+    excess = counts[room:]
+    account.episodes += len(counts) - len(excess)
+    if len(excess):
+        _remove(chunk, excess)
+    return len(excess)
+
+
+def _is_training(chunk: Chunk) -> NDArray[np.bool_]:
+    """Returns for each record whether it counts as a training episode, ``[E]``."""
+    purposes, roles = (chunk.columns.get(f"episode/{name}") for name in ("purpose", "role"))
+    found: NDArray[np.bool_] = np.ones(chunk.episodes, np.bool_)
+    if purposes is not None:
+        found &= (purposes == Purpose.TRAIN) | (purposes == Purpose.UNSPECIFIED)
+    if roles is not None:
+        found &= roles != AssignmentRole.OPPONENT
+    return found
+
+
+def _remove(chunk: Chunk, records: NDArray[Any]) -> None:
+    """Removes records ``[R]`` from a chunk."""
+    names = [name for name, role in chunk.roles.items() if role is ColumnRole.EPISODE]
+    for name in names:
+        chunk.columns[name] = np.delete(chunk.columns[name], records, axis=0)
+    chunk.episodes -= len(records)
+    if not chunk.episodes:
+        for name in names:
+            del chunk.columns[name], chunk.roles[name]

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from rollcast.errors import BadRequest
 from rollcast.limits import MAX_REASONS, MAX_STEPS, OLDEST_PROTOCOL_REVISION, REASON_PATTERN
@@ -16,7 +16,6 @@ from learner.link.to_trainers import Actor
 from learner.service.ingest.credit import MAX_GRANT, Share, step_allowance
 from learner.service.ingest.environments import EnvironmentNotes, EnvironmentState
 from learner.service.ingest.given_up import GivenUp
-from learner.service.ingest.loop_time import LoopTime
 from learner.service.ingest.times import TimesWindow
 from learner.shared.observe.view import PolicyView, ReportView
 from learner.shared.saved_values import MAX_CLAIMED, MAX_COUNT, count, flag, text
@@ -32,6 +31,26 @@ MAX_PLACE = 2**32 - 1
 MAX_AGENTS = 2**20
 MAX_ERROR_CHARACTERS = 512
 _COUNTED_STEPS = ("produced", "open", "spooled", "unacked", "acked", "ghost")
+_SAVED_ACCOUNT_COUNTS = (
+    *("index", "time_horizon", "max_chunk_bytes", "agents"),
+    *("produced_steps", "received_steps", "received_bytes", "acked_steps", "discarded_steps", "dropped_steps"),
+    *("given_up_floor", "lost_steps", "twice_steps", "episode_rows", "episodes", "granted_steps", "granted_bytes"),
+)
+SHARE: Final = 0.1
+"""Seconds of the loop per second that a session may take for chunks that bring nothing: duplicates, refused chunks, and
+columns that are large for the rows of their chunk.
+"""
+BURST_SECONDS: Final = 0.1
+"""Time that a session may be ahead before it must wait."""
+CHUNK_SECONDS: Final = 0.001
+"""Time that a chunk with queued rows may take, beside `BYTE_SECONDS` for each byte of them."""
+BYTE_SECONDS: Final = 8e-9
+"""Time per byte of queued rows, about four times what pictures take."""
+_SAVED_TEXTS = ("session_id", "actor_name", "instance_id", "replaces")
+_SAVED_COUNTS: Mapping[str, int] = MappingProxyType(
+    {"epoch": MAX_CLAIMED, "actor_index": MAX_PLACE, "generation": MAX_COUNT, "acked_through": MAX_CLAIMED}
+)
+"""Saved counts with their largest values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +123,7 @@ class Account:
         given_up_floor: Steps that it will have given up once it has carried out a resumption.
         lost_steps: Those of `received_steps` that only the actor says were received, by an earlier start of the learner.
         twice_steps: Steps received here that the actor also gave up: their ack was lost with the last learner process.
-        episode_rows: Rows in accepted chunks, by which the number of episodes is limited (`learner.service.ingest.episodes`).
+        episode_rows: Rows in accepted chunks, by which the number of episodes is limited (`learner.service.ingest.intake`).
         episodes: Records of training episodes that counted.
         granted_steps: Last grant in steps.
         follows_quota: Whether the actor follows quotas.
@@ -290,11 +309,39 @@ class Account:
         )
 
 
-_SAVED_ACCOUNT_COUNTS = (
-    *("index", "time_horizon", "max_chunk_bytes", "agents"),
-    *("produced_steps", "received_steps", "received_bytes", "acked_steps", "discarded_steps", "dropped_steps"),
-    *("given_up_floor", "lost_steps", "twice_steps", "episode_rows", "episodes", "granted_steps", "granted_bytes"),
-)
+class LoopTime:
+    """Measures the processor time that one session takes from the event loop. For the event loop alone.
+
+    Queued rows were granted by credit, so their time counts only as far as it exceeds the session's equal share: of ten
+    sessions or fewer, none has to wait because of them unless it takes more than its part of the whole loop.
+    """
+
+    __slots__ = ("_at", "_owed_seconds")
+
+    def __init__(self) -> None:
+        self._at = 0.0
+        self._owed_seconds = 0.0
+
+    def charge(self, seconds: float, queued_bytes: int | None, sessions: int) -> None:
+        """Adds the time that a chunk took.
+
+        Args:
+            seconds: Processor time of the loop.
+            queued_bytes: Declared size of its queued rows, in bytes; None if none was queued.
+            sessions: Number of sessions that are uploading.
+        """
+        granted = 0.0 if queued_bytes is None else min(seconds, CHUNK_SECONDS + BYTE_SECONDS * queued_bytes)
+        self._owed_seconds += seconds - granted + granted * min(1.0, SHARE * sessions)
+
+    def wait_seconds(self, now: float) -> float:
+        """Returns how long the session must wait before its next chunk, in seconds; 0 if it need not.
+
+        Args:
+            now: Monotonic seconds.
+        """
+        self._owed_seconds = max(0.0, self._owed_seconds - SHARE * (now - self._at))
+        self._at = now
+        return max(0.0, self._owed_seconds - BURST_SECONDS) / SHARE
 
 
 @dataclass(slots=True, eq=False)
@@ -492,13 +539,6 @@ class ActorSession:
             and (version := newest(self.accounts[policy.behavior_index].behavior)) is not None
         ]
         self.policy_lag = max(lags, default=None)
-
-
-_SAVED_TEXTS = ("session_id", "actor_name", "instance_id", "replaces")
-_SAVED_COUNTS: Mapping[str, int] = MappingProxyType(
-    {"epoch": MAX_CLAIMED, "actor_index": MAX_PLACE, "generation": MAX_COUNT, "acked_through": MAX_CLAIMED}
-)
-"""Saved counts with their largest values."""
 
 
 def reasons_from(counts: Collection[session_pb2.ReasonCount]) -> dict[str, int]:

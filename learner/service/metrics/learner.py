@@ -8,12 +8,12 @@ from typing import Final
 
 import grpc
 from prometheus_client import Counter, Gauge, GCCollector, Histogram, Metric, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector, CollectorRegistry
 from rollcast.errors import Unexpected
 
 from learner.service.metrics.behaviors import HoldClock
 from learner.service.metrics.state import MetricsSnapshot, StateCollector
-from learner.service.metrics.trainers import TrainersCollector
 from learner.shared.observe.values import (
     ACK_SECONDS,
     BOUNDS,
@@ -31,6 +31,7 @@ from learner.shared.observe.values import (
     REJECT_REASONS,
     SEND_OUTCOMES,
 )
+from learner.shared.platform import usage_with_children
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _KINDS: Final = {
@@ -276,3 +277,32 @@ class WithoutCreated(Collector):
             created = f"{metric.name}_created"
             metric.samples = [sample for sample in metric.samples if sample.name != created]
             yield metric
+
+
+class TrainersCollector(Collector):
+    """Reads what the trainers' process and its children use, where there is ``/proc``; the service has its own `process_*`.
+
+    Args:
+        pid: The process that the service has started: the trainers, or the launcher of all ranks.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._most_seconds = 0.0
+
+    def collect(self) -> Iterable[Metric]:
+        """Yields the metrics; without values once the process has ended."""
+        seconds = CounterMetricFamily(
+            f"{PREFIX}trainers_cpu_seconds", "Processor time of the processes of the trainers."
+        )
+        memory = GaugeMetricFamily(
+            f"{PREFIX}trainers_resident_memory_bytes", "Resident memory of the processes of the trainers."
+        )
+        used = usage_with_children(self._pid)
+        if used is not None:
+            # A child that ends while its parent is read is in neither sum for a moment.
+            self._most_seconds = max(self._most_seconds, used[0])
+            seconds.add_metric((), self._most_seconds)
+            memory.add_metric((), used[1])
+        yield seconds
+        yield memory

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import structlog
 from rollcast.addresses import join_address, split_address
 from rollcast.auth import Role, TokenRow
 from rollcast.history import History
 from rollcast.limits import PROTOCOL_REVISION
+from rollcast.throttle import Throttle
 from rollcast.v1 import policy_pb2
 
 from learner.link.channel import Link
@@ -39,12 +41,9 @@ from learner.service.ingest.sessions import SessionTable
 from learner.service.ingest.snapshots import restore
 from learner.service.metrics.learner import LearnerMetrics
 from learner.service.policies.store import PolicyStore
-from learner.service.run.actor_shares import bottleneck_meter
-from learner.service.run.control import RunControl
-from learner.service.run.loop_errors import throttle_accept_errors
-from learner.service.run.operator_signals import OperatorSignals
+from learner.service.run.control import OperatorSignals, RunControl
 from learner.service.run.run_status import RunStatus
-from learner.service.run.scrape import Scrape
+from learner.service.run.scrape import Scrape, bottleneck_meter
 from learner.service.run.stopping import SIGNAL, Stop, Stopping
 from learner.service.run.update_watch import UpdateWatch
 from learner.service.view.display import Display
@@ -73,6 +72,8 @@ _STOP_SECONDS = 600.0
 _SECOND_SIGNAL = "a second signal skips waiting for actors"
 
 Begin = Callable[[BoundAddresses, str], None]
+_EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -471,3 +472,19 @@ def with_port(address: str, port: int) -> str:
     """Returns an address with another port."""
     host, _ = split_address(address)
     return join_address(host, port)
+
+
+def throttle_accept_errors(loop: asyncio.AbstractEventLoop) -> None:
+    """Logs connections that a loop cannot accept once in a while; asyncio reports each attempt, thousands a second."""
+    throttle = Throttle()
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if not (isinstance(error, OSError) and error.errno in _EXHAUSTED):
+            loop.default_exception_handler(context)
+            return
+        left_out = throttle.admit(error.errno)
+        if left_out is not None:
+            _log.error("connections_not_accepted", error=error.strerror, left_out=left_out)
+
+    loop.set_exception_handler(handle)

@@ -31,7 +31,6 @@ from learner.service.view.history import HistoryView
 from learner.service.web.guard import RequestRefused, json_answer
 from learner.service.web.hooks import WebHooks
 from learner.service.web.operator_token import COMMAND_HEADER, OperatorToken
-from learner.service.web.saves import SaveCoalescer
 from learner.shared.observe.document import status_document, to_json
 
 FRESH_SECONDS: Final = 0.5
@@ -41,6 +40,20 @@ STATUS_REST: Final = 10.0
 a core at most."""
 ABOUT_SECONDS: Final = 5.0
 """The same for the settings, events and other runs, which are read from files."""
+_INLINE: Final = {kind: re.compile(rf"<{kind}>(.*?)</{kind}>", flags=re.DOTALL) for kind in ("script", "style")}
+SAVE_SECONDS: Final = 120.0
+MAX_WAITING: Final = 32
+"""Most operators' requests that wait for the current update; they must not occupy all connections."""
+MAX_ACTOR_CHARACTERS: Final = 256
+"""Longest name of an actor that is kept in the audit."""
+THREADS: Final = 2
+"""Threads for all readers. They are separate, because the loop's own threads publish policies and end the run."""
+VIEWER_SECONDS: Final = 2.5
+"""A caller that has asked for the status within this time has the page open."""
+SCRAPE_SECONDS: Final = 15.0
+"""Longest time between two scrapes of a Prometheus that the end of a run waits for."""
+log = structlog.get_logger(__name__)
+Result = TypeVar("Result")
 
 
 class SharedAnswer:
@@ -84,9 +97,6 @@ class SharedAnswer:
     def expire(self) -> None:
         """Makes the next caller get a new answer."""
         self._fresh_until = -math.inf
-
-
-_INLINE: Final = {kind: re.compile(rf"<{kind}>(.*?)</{kind}>", flags=re.DOTALL) for kind in ("script", "style")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,23 +148,6 @@ def _digest(block: str) -> str:
 def history_document(view: HistoryView) -> dict[str, Any]:
     """Returns the document of ``GET /api/history``."""
     return {"behavior": view.behavior, "interval_seconds": view.interval_seconds, "columns": dict(view.columns)}
-
-
-SAVE_SECONDS: Final = 120.0
-MAX_WAITING: Final = 32
-"""Most operators' requests that wait for the current update; they must not occupy all connections."""
-MAX_ACTOR_CHARACTERS: Final = 256
-"""Longest name of an actor that is kept in the audit."""
-THREADS: Final = 2
-"""Threads for all readers. They are separate, because the loop's own threads publish policies and end the run."""
-VIEWER_SECONDS: Final = 2.5
-"""A caller that has asked for the status within this time has the page open."""
-SCRAPE_SECONDS: Final = 15.0
-"""Longest time between two scrapes of a Prometheus that the end of a run waits for."""
-
-log = structlog.get_logger(__name__)
-
-Result = TypeVar("Result")
 
 
 class LastLook:
@@ -548,3 +541,48 @@ def _seconds(text: str | None) -> float:
     if not math.isfinite(value):
         raise RequestRefused(400, "BAD_SINCE", "since must be a number of seconds")
     return value
+
+
+class SaveCoalescer:
+    """Merges concurrent requests for a checkpoint. For the event loop alone.
+
+    A request that arrives while a checkpoint is being written may want later changes, so it waits for the next
+    checkpoint together with all other requests that have arrived.
+
+    Args:
+        save: Writes a checkpoint within the given seconds and returns its path; blocks.
+        executor: Executor that runs `save`.
+        least_seconds: Shortest time limit of a checkpoint, because later requests may join it.
+    """
+
+    def __init__(self, save: Callable[[float], str], executor: Executor, least_seconds: float) -> None:
+        self._save = save
+        self._executor = executor
+        self._least_seconds = least_seconds
+        self._running: asyncio.Task[str] | None = None
+        self._waiting: asyncio.Task[str] | None = None
+
+    async def save(self, seconds: float) -> str:
+        """Returns the path of a checkpoint that began after this call.
+
+        Raises:
+            TimeoutError: The checkpoint was not on disk in time; it may still be written.
+        """
+        if self._waiting is None:
+            self._waiting = asyncio.create_task(self._run(self._running, seconds))
+            self._waiting.add_done_callback(_retrieve)
+        async with asyncio.timeout(seconds):
+            return await asyncio.shield(self._waiting)
+
+    async def _run(self, before: asyncio.Task[str] | None, seconds: float) -> str:
+        if before is not None:
+            await asyncio.wait((before,))
+        self._running, self._waiting = self._waiting, None
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._executor, self._save, max(seconds, self._least_seconds))
+
+
+def _retrieve(task: asyncio.Task[str]) -> None:
+    """Retrieves a checkpoint's result, because all callers that requested it may be gone."""
+    if not task.cancelled():
+        task.exception()

@@ -1,10 +1,13 @@
-"""Finds unknown, old and misplaced keys in the written settings, before anything is merged.
+"""Finds unknown, old and misplaced keys in the written settings, and files of old releases, before anything is merged.
 
 An unknown key is an error if ML-Agents refuses it. If ML-Agents silently ignores it, it causes a warning and is
 dropped. Both suggest the nearest key.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from learner.shared.settings.base import LenientSettings, Path, SettingsModel, Tree, Value
 from learner.shared.settings.lenient import STOCK_KEYS, as_in_mlagents
@@ -17,6 +20,41 @@ _MAX_LEVELS = 2
 OWN_BLOCK = "rollcast"
 """The block that ML-Agents does not have."""
 _FALSE_WORDS = frozenset({"false", "no", "off", "f", "n", "0"})
+PAGE: Final = "actor_client/unity/README.md#old-run-files"
+_FLAT: Final = frozenset(
+    [
+        "trainer",
+        "use_recurrent",
+        "batch_size",
+        "buffer_size",
+        "learning_rate",
+        "beta",
+        "epsilon",
+        "lambd",
+        "num_epoch",
+        "num_layers",
+        "hidden_units",
+        "normalize",
+        "memory_size",
+        "sequence_length",
+        "gamma",
+        "use_curiosity",
+        "curiosity_strength",
+        "pretraining",
+        "summary_path",
+        "buffer_init_steps",
+        "init_entcoef",
+        "brain_to_imitate",
+        "batches_per_epoch",
+        "demo_path",
+        "max_steps",
+        "time_horizon",
+        "summary_freq",
+        "reward_signals",
+    ]
+)
+"""Settings of a behavior before release 3 of ML-Agents, all in one block; the last ones are where they are today."""
+_CURRICULUM: Final = frozenset({"measure", "thresholds", "min_lesson_length", "signal_smoothing", "parameters"})
 
 
 def lint(model: type[SettingsModel], raw: Tree, problems: Problems, path: Path = ()) -> None:
@@ -97,3 +135,33 @@ def _suggestion(block: type[SettingsModel], raw: Tree, key: str) -> str:
     if len(block.model_fields) > _MAX_LISTED_KEYS:
         return ""
     return f"; known keys: {', '.join([*block.model_fields, *sorted(block.known_keys() - set(block.model_fields))])}"
+
+
+def old_format(tree: Mapping[str, Value], known: Iterable[str]) -> str | None:
+    """Returns what an old file is and the way out, for a message of one line; None for a file of today.
+
+    Args:
+        tree: The file.
+        known: Keys of the top level today.
+    """
+    blocks = [block for block in tree.values() if isinstance(block, dict)]
+    if not tree.keys() & frozenset(known):
+        if _is_curriculum(tree) or any(map(_is_curriculum, blocks)):
+            return _told("curriculum file", "before release 3", "environment_parameters: {NAME: {curriculum: [...]}}")
+        if "resampling-interval" in tree or any("sampler-type" in block for block in blocks):
+            return _told("sampler file", "before release 3", "environment_parameters: {NAME: {sampler_type: ...}}")
+        if blocks and all(block.keys() & _FLAT for block in blocks):
+            return _told(
+                "trainer file", "before release 3", "behaviors: {NAME: {trainer_type: ..., hyperparameters: ...}}"
+            )
+    elif {"curriculum", "parameter_randomization"} & tree.keys():
+        return _told("run file", "of the releases 3 to 6", "environment_parameters: {NAME: ...}")
+    return None
+
+
+def _is_curriculum(block: Mapping[str, Value]) -> bool:
+    return "thresholds" in block and len(block.keys() & _CURRICULUM) > 1
+
+
+def _told(kind: str, release: str, form: str) -> str:
+    return f"is a {kind} of ML-Agents {release}; today its settings are in {form}, and {PAGE} has the place of each"

@@ -15,12 +15,13 @@ from types import MappingProxyType
 from typing import Final
 
 import structlog
+import torch
 from rollcast.text import in_one_line
 
 from learner.link.control import Close, Closed, Failed, Stopped
 from learner.link.footprint import JudgeDeclaration
 from learner.link.to_trainers import Declared
-from learner.shared.descriptors import with_descriptors
+from learner.shared.descriptors import causes, with_descriptors
 from learner.shared.exits import ExitCode, UserError
 from learner.shared.observe.logs import LOG_FILE
 from learner.shared.plugins import place_of
@@ -30,7 +31,6 @@ from learner.training.lockstep.barrier import Lockstep
 from learner.training.matches.frozen_trainer import FrozenTrainer
 from learner.training.networks.policy import PolicyNetwork
 from learner.training.run.context import RunContext
-from learner.training.run.faults import exit_code_of
 from learner.training.run.setup import gpu_use
 from learner.training.run.statistics import Statistics
 from learner.training.trainers import registry
@@ -48,6 +48,9 @@ _END_SECONDS = 5.0
 _FAILURES: Final = MappingProxyType(
     {ExitCode.DEVICE_FAILED: "the training device failed", ExitCode.OUT_OF_MEMORY: "memory ran out"}
 )
+_MEMORY: Final = ("out of memory", "can't allocate memory", "not enough memory", "ALLOC_FAILED")
+"""Texts of errors for which torch has no class: of its allocator of host memory, and of CUDA's libraries."""
+_DEVICE: Final = ("CUDA error", "CUDA driver error", "cuDNN error", "HIP error", "MPS backend")
 
 
 def seed_of(context: RunContext, behavior: Declared) -> int:
@@ -312,3 +315,20 @@ class Run:
             log.error("trainer_failed", error=error.message)
         told = failure_of(error, self.context.folder)
         self.context.link.to_front.send(Failed(told.exit_code, told.message))
+
+
+def exit_code_of(error: BaseException) -> ExitCode:
+    """Returns the exit code for an error that ended the trainers; that of a trainer's error for all others.
+
+    A trainer's error comes back when the learner is started again; those of the device and of memory may not.
+    """
+    for cause in causes(error):
+        if isinstance(cause, MemoryError | torch.OutOfMemoryError):
+            return ExitCode.OUT_OF_MEMORY
+        if isinstance(cause, RuntimeError):
+            text = str(cause)
+            if any(part in text for part in _MEMORY):
+                return ExitCode.OUT_OF_MEMORY
+            if isinstance(cause, torch.AcceleratorError) or text.startswith(_DEVICE):
+                return ExitCode.DEVICE_FAILED
+    return ExitCode.TRAINER_FAILED

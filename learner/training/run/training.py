@@ -2,41 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import structlog
+from google.protobuf.message import DecodeError
+from rollcast.errors import WireError
 from rollcast.history import open_learner_history
+from rollcast.specs import BehaviorSpec
+from rollcast.text import printable
+from rollcast.v1 import spec_pb2
 
 from learner.link.channel import Link
 from learner.link.control import Finished
 from learner.link.opening import Begin, GiveUp, Opened
+from learner.link.to_front import Assign, Send
+from learner.shared.exits import ExitCode, UserError
 from learner.shared.observe.stats import StatsWriter
+from learner.shared.runfolder.choice import load_chosen
 from learner.shared.runfolder.fitting import must_fit
+from learner.shared.runfolder.names import CONFIGURATION, LAST
 from learner.shared.runfolder.runfolder import RunFolder
 from learner.shared.runfolder.snapshots import SnapshotFiles
 from learner.shared.runfolder.store import CheckpointStore, SavedRunState
+from learner.shared.saved_values import reason
+from learner.shared.settings.layers import leaves
 from learner.shared.settings.load import LoadedRun
-from learner.training.callbacks.base import CheckpointSaved, RunRequests, RunStarted
+from learner.shared.settings.options import RunOptions
+from learner.shared.settings.yaml_reader import read_document
+from learner.training.callbacks.base import (
+    CheckpointSaved,
+    EpisodesFinished,
+    Event,
+    PolicyUpdated,
+    RunEnded,
+    RunRequests,
+    RunStarted,
+)
+from learner.training.callbacks.runner import CallbackRunner, load_callbacks
+from learner.training.curriculum.lessons import LessonChange, Lessons
 from learner.training.lockstep.barrier import Lockstep
 from learner.training.matches.during_training import EvaluationManager
 from learner.training.matches.game_records import GameRecords
 from learner.training.matches.opponents import EvaluationOpponents
 from learner.training.matches.self_play import SelfPlayManager
 from learner.training.optimizers.reduce import Reduce
-from learner.training.run.callbacks import Callbacks
 from learner.training.run.checkpointing import STATUS, CheckpointKeeper
 from learner.training.run.context import RunContext
-from learner.training.run.curriculum import CurriculumController
 from learner.training.run.progress import Progress, SummaryWriter
 from learner.training.run.record import RunRecord
 from learner.training.run.run import Run, Training
-from learner.training.run.saved_fit import require_resumable
 from learner.training.run.setup import SEED_PART, Configuration, choose_seed
 from learner.training.run.statistics import Statistics
 from learner.training.run.writers import writers_of
-from learner.training.trainers.parts import Trainers
+from learner.training.trainers.base import Trainer
+from learner.training.trainers.judge import require_resumed_fit
+from learner.training.trainers.parts import Ending, RunPart, Trainers
+
+log = structlog.get_logger(__name__)
+_OF_NETWORKS: Final = (
+    ("trainer_type",),
+    ("network_settings",),
+    ("reward_signals",),
+    ("hyperparameters", "shared_critic"),
+)
+"""Settings that decide which networks a behavior has."""
+_MAX_NAMED: Final = 5
 
 
 class TrainingSide:
@@ -298,3 +331,201 @@ class TrainingSide:
             on_saved=self._note_saved,
             on_not_saved=self.record.note_not_saved,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    version: int = 0
+    episodes: int = 0
+
+
+class Callbacks(RunPart):
+    """Runs each callback in a separate thread, so that it cannot disturb the trainers.
+
+    Args:
+        names: Names of the callbacks in the run file.
+        folder: Folder of the run.
+        resumed: Whether the run continues from a checkpoint; earlier events are not reported.
+
+    Raises:
+        UserError: A callback cannot be created.
+    """
+
+    def __init__(self, names: Sequence[str], folder: Path, *, resumed: bool) -> None:
+        made = load_callbacks(names)
+        self._runners = tuple(CallbackRunner(name, callback) for name, callback in made)
+        self._folder = folder
+        self._resumed = resumed
+        self._seen: dict[str, _Seen] = {}
+
+    def tell(self, event: Event) -> None:
+        """Passes an event to all callbacks; callable from any thread."""
+        for runner in self._runners:
+            runner.tell(event)
+
+    def after_turn(self, trainers: Trainers) -> None:
+        """Reports finished episodes and new versions."""
+        if self._runners:
+            for name, trainer in trainers.items():
+                self._look(name, trainer)
+
+    def finish(self, trainers: Trainers, ending: Ending) -> bool:
+        """Reports the end of the run and waits a while until each callback has received it."""
+        del trainers
+        for runner in self._runners:
+            runner.end(RunEnded(ending.reason, ending.error_text, self._folder))
+        return True
+
+    def _look(self, behavior: str, trainer: Trainer) -> None:
+        now = _Seen(trainer.version, trainer.episodes)
+        before = self._seen.get(behavior, None if self._resumed else _Seen())
+        self._seen[behavior] = now
+        if before is None or before == now:
+            return
+        finished = now.episodes - before.episodes
+        if finished > 0:
+            self.tell(EpisodesFinished(behavior, now.episodes, finished, tuple(trainer.reward_buffer)[-finished:]))
+        if now.version > before.version:
+            stats = trainer.stats()
+            self.tell(
+                PolicyUpdated(
+                    behavior=behavior,
+                    version=stats.version,
+                    env_steps_trained=stats.env_steps_trained,
+                    episodes=stats.episodes,
+                    mean_return=stats.mean_return,
+                    numbers=stats.numbers,
+                )
+            )
+
+
+class CurriculumController(RunPart):
+    """Begins due lessons and saves them.
+
+    Args:
+        lessons: Lessons of the run.
+        save: Writes the current lessons.
+        send: Sends the service the assignment of a new lesson.
+        lockstep: Begins lessons with its rounds and saves them with its checkpoints; None for runs without lock-step.
+        on_begun: Called with each lesson that begins.
+    """
+
+    name = "lessons"
+
+    def __init__(
+        self,
+        lessons: Lessons,
+        save: Callable[[Trainers], object],
+        send: Send,
+        lockstep: Lockstep | None = None,
+        *,
+        on_begun: Callable[[LessonChange], object],
+    ) -> None:
+        self._lessons = lessons
+        self._save = save
+        self._lockstep = lockstep
+        self._send = send
+        self._on_begun = on_begun
+
+    def after_turn(self, trainers: Trainers) -> None:
+        """Begins due lessons.
+
+        Lessons are saved first: a learner killed now continues with a revision that no actor has seen under other
+        lessons.
+        """
+        changes = self._lessons.take_changes()
+        if not changes:
+            return
+        for change in changes:
+            log.info(
+                "lesson_begun",
+                parameter=change.parameter,
+                lesson=change.lesson,
+                number=change.number + 1,
+                of=change.lessons,
+                completed=change.completed,
+                reset=change.require_reset,
+            )
+            self._on_begun(change)
+        resets = any(change.require_reset for change in changes)
+        if self._lockstep is not None:
+            self._lockstep.note_lessons(reset=resets)
+            return
+        self._save(trainers)
+        assignment = self._lessons.assignment(reset=resets)
+        if assignment is not None:
+            self._send(Assign(assignment))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the current lessons, and the episodes that decide on the next ones."""
+        return self._lessons.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from `state_dict`.
+
+        Raises:
+            KeyError, TypeError, ValueError: The state is not one that was saved here.
+        """
+        self._lessons.load_state_dict(state)
+
+
+def require_resumable(options: RunOptions, store: CheckpointStore, state: SavedRunState) -> None:
+    """Checks that the networks of the run file are those of the run that is resumed.
+
+    Raises:
+        UserError: They are not; the message has each changed setting, its old and its new value.
+    """
+    folder, choice = store.folder.path, options.rollcast.resume_checkpoint
+    for name, spec in _specs(state):
+        saved = state.trainers.get(name)
+        if saved is None:
+            continue
+        if choice != LAST:
+            saved = load_chosen(folder, name, choice, store.status).state
+        settings = options.settings_for(name)
+        try:
+            require_resumed_fit(spec, settings, saved)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            changed = _changes(folder, name, settings.model_dump(mode="json"))
+            raise UserError(
+                ExitCode.BAD_CHECKPOINT,
+                f"the saved state of {name} does not fit the run file: {changed or reason(error)}; restore what it was, start a "
+                "new run with another --run-id, or start over with --force",
+            ) from error
+
+
+def _specs(state: SavedRunState) -> Iterator[tuple[str, BehaviorSpec]]:
+    """Yields the readable behaviors of a run state; the service reports the others."""
+    try:
+        for row in state.behaviors_table["behaviors"]:
+            yield row["name"], BehaviorSpec.from_message(spec_pb2.BehaviorSpec.FromString(row["spec"]))
+    except (DecodeError, KeyError, TypeError, ValueError, WireError):
+        return
+
+
+def _changes(folder: Path, name: str, new: Mapping[str, Any]) -> str:
+    """Returns the settings of networks that differ from those of the run's last start; empty if none is known."""
+    try:
+        tree: Any = read_document(folder / CONFIGURATION).tree
+    except UserError:
+        return ""
+    behaviors = tree.get("behaviors")
+    old = behaviors.get(name) if isinstance(behaviors, dict) else None
+    old = tree.get("default_settings") if old is None else old
+    if not isinstance(old, dict):
+        return ""
+    paths = [
+        path
+        for path in dict.fromkeys((*leaves(old), *leaves(dict(new))))
+        if any(path[: len(prefix)] == prefix for prefix in _OF_NETWORKS) and _at(old, path) != _at(new, path)
+    ]
+    found = [f"{'.'.join(path)} was {_at(old, path)}, is {_at(new, path)}" for path in paths[:_MAX_NAMED]]
+    return printable("; ".join([*found, *([f"and {len(paths) - _MAX_NAMED} more"] if len(paths) > _MAX_NAMED else [])]))
+
+
+def _at(tree: Mapping[str, Any], path: tuple[str, ...]) -> Any:
+    """Returns the value at a path; "null" without one."""
+    found: Any = tree
+    for key in path:
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return "null" if found is None else found

@@ -4,6 +4,8 @@ Pictures of bytes are written as PNG, all others as floats. A picture always has
 release 21 on expects. Categories are written as floats too.
 """
 
+import struct
+import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -11,13 +13,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rollcast.demonstrations import png
 from rollcast.enums import ImageLayout, ObservationKind, ObservationRole
 from rollcast.errors import BadSpec
 from rollcast.specs import ObservationSpec
 from rollcast.unity.communicator_objects import observation_pb2
 from rollcast.unity.floats import FLOAT, varint
 from rollcast.unity.forms import wire_layout
+from rollcast.unity.pictures import CHANNELS_PER_FILE, SIGNATURE
 from rollcast.unity.sensors import BadSensorData, SensorReader
 
 LARGEST: Final = 1e15
@@ -25,6 +27,9 @@ LARGEST: Final = 1e15
 
 _NONE, _MOVES, _SIZED = 1, 2, 4
 """Flags of an axis on Unity's wire."""
+_COMPRESSION_LEVEL: Final = 6
+_RGB_8_BIT: Final = bytes((8, 2, 0, 0, 0))
+"""Bit depth, colour type, and the only defined compression, filter and order (PNG specification 11.2.2)."""
 
 
 def to_message(values: NDArray[Any], spec: ObservationSpec) -> observation_pb2.ObservationProto:
@@ -42,8 +47,8 @@ def to_message(values: NDArray[Any], spec: ObservationSpec) -> observation_pb2.O
     )
     if picture and spec.dtype == np.uint8:
         message.compression_type = observation_pb2.PNG
-        message.compressed_data = png.encode(values)
-        message.compressed_channel_mapping.extend(png.channel_mapping(len(values)))
+        message.compressed_data = encode(values)
+        message.compressed_channel_mapping.extend(channel_mapping(len(values)))
         return message
     data = np.ascontiguousarray(values, FLOAT).tobytes()
     # The repeated field would take 30 times as long.
@@ -146,3 +151,28 @@ def _rows(wrong: NDArray[np.bool_]) -> int | None:
     """Returns the first row with a true value, or None."""
     rows = wrong.reshape(len(wrong), -1).any(axis=1)
     return int(rows.argmax()) if rows.any() else None
+
+
+def channel_mapping(channels: int) -> list[int]:
+    """Returns the picture's channel for each channel of the files; unused channels of the last file are -1."""
+    return [*range(channels), *[-1] * (-channels % CHANNELS_PER_FILE)]
+
+
+def encode(picture: NDArray[np.uint8]) -> bytes:
+    """Returns a picture, uint8 [C, H, W], as one PNG file per three channels."""
+    channels, height, width = picture.shape
+    files = []
+    for first in range(0, channels, CHANNELS_PER_FILE):
+        part = picture[first : first + CHANNELS_PER_FILE]
+        # Each line begins with the number of its filter; 0 means no filter.
+        lines = np.zeros((height, 1 + CHANNELS_PER_FILE * width), np.uint8)
+        pixels = lines[:, 1:].reshape(height, width, CHANNELS_PER_FILE)
+        pixels[..., : len(part)] = part.transpose(1, 2, 0)
+        size = struct.pack(">II", width, height) + _RGB_8_BIT
+        data = zlib.compress(lines.tobytes(), _COMPRESSION_LEVEL)
+        files.append(SIGNATURE + _part(b"IHDR", size) + _part(b"IDAT", data) + _part(b"IEND", b""))
+    return b"".join(files)
+
+
+def _part(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))

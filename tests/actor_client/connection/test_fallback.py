@@ -6,7 +6,7 @@ import pytest
 from rollcast.v1 import trajectory_pb2
 from structlog.testing import capture_logs
 
-from actor_client.connection.fallback import PATIENCE_SECONDS, Fallback
+from actor_client.connection.behavior import PATIENCE_SECONDS, Fallback
 from actor_client.policy.actions import PolicyUnusable
 from tests.actor_client.connection.harness import BarePolicy, acting
 from tests.actor_client.scripted import ScriptedLearner, wait_until
@@ -89,7 +89,7 @@ def test_a_hold_strands_an_actor_if_it_waits_for_a_version(
     monkeypatch: pytest.MonkeyPatch, reason: trajectory_pb2.HoldReason.ValueType, *, stranded: bool
 ) -> None:
     """Waiting for a version ends the actor only if nothing else holds it."""
-    monkeypatch.setattr("actor_client.connection.fallback.PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("actor_client.connection.behavior.PATIENCE_SECONDS", 0.0)
     with ScriptedLearner() as learner, acting(learner) as actor:
         learner.publish("CartPole", 1)
         actor.take_policy()

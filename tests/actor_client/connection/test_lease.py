@@ -9,7 +9,7 @@ import pytest
 from rollcast.errors import WireError
 from rollcast.v1 import session_pb2
 
-from actor_client.connection import lease
+from actor_client.connection import connector
 from actor_client.connection.state import SessionTimes
 from actor_client.counts import ConnectionCounts, RolloutCounts
 from tests.actor_client.connection.harness import acting
@@ -19,7 +19,7 @@ from tests.actor_client.scripted import ScriptedLearner, wait_until
 @pytest.fixture(autouse=True)
 def _early(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets the first renewal come at once."""
-    monkeypatch.setattr(lease, "FIRST_REPORT_SECONDS", 0.01)
+    monkeypatch.setattr(connector, "FIRST_REPORT_SECONDS", 0.01)
 
 
 def test_renewals_go_on_while_the_stepping_thread_is_blocked() -> None:

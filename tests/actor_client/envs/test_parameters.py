@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from rollcast.v1 import policy_pb2
 
+from actor_client.envs.factory import StackedBatch
 from actor_client.envs.parameters import EnvironmentParameters
 from actor_client.envs.scalar import ScalarBatch
-from actor_client.envs.stacking import StackedBatch
 from actor_client.envs.vector import VectorBatch
 from actor_client.envs.wrappers import Wrapping
 from tests.actor_client.envs import toys

@@ -15,10 +15,10 @@ from rollcast.v1 import trajectory_pb2
 from actor_client.connection.link import LearnerLink
 from actor_client.exits import ActorError
 from actor_client.pettingzoo.agents import Agents, agents_of
+from actor_client.pettingzoo.app import EnvironmentLoop
 from actor_client.pettingzoo.batches import GroupReward
 from actor_client.pettingzoo.cast import Cast
 from actor_client.pettingzoo.environment import AgentEnvironment, Calls
-from actor_client.pettingzoo.loop import EnvironmentLoop
 from actor_client.policy.runner import Policy
 from actor_client.rollout.agents.scripts import ScriptedOpponent
 from tests.actor_client.pettingzoo.test_cast import rules

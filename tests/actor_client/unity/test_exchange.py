@@ -4,7 +4,7 @@ import numpy as np
 from rollcast.unity.communicator_objects import unity_message_pb2
 
 from actor_client.policy.actions import Actions
-from actor_client.unity.exchange import write_actions
+from actor_client.unity.gateway import write_actions
 
 
 def actions(continuous: list[list[float]] | None, discrete: list[list[int]] | None, count: int) -> Actions:

@@ -10,7 +10,7 @@ import pytest
 from rollcast.unity.communicator_objects.unity_message_pb2 import RESET, STEP, UnityMessageProto
 from rollcast.v1 import policy_pb2
 
-from actor_client.connection import fallback
+from actor_client.connection import behavior
 from tests.actor_client.scripted import ScriptedLearner
 from tests.actor_client.unity.harness import Caller, Served, ball, id_of, serving
 
@@ -209,7 +209,7 @@ def test_a_policy_that_fails_on_what_players_show_waits_for_a_newer_one() -> Non
 
 def test_a_policy_that_fails_and_has_no_successor_ends_the_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
     """A failing policy without a successor ends the player and the gateway after a while."""
-    monkeypatch.setattr(fallback, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(behavior, "PATIENCE_SECONDS", 0.0)
     with ScriptedLearner() as learner, ExitStack() as stack:
         served = stack.enter_context(serving(learner))
         player = stack.enter_context(served.player())

@@ -13,7 +13,7 @@ from rollcast.specs import BehaviorSpec
 from rollcast.unity.communicator_objects import behavior_pb2, observation_pb2
 
 from actor_client.unity.mailbox import BadPlayerData
-from actor_client.unity.specs import behavior_spec, parse_behavior_id
+from actor_client.unity.steps import behavior_spec, parse_behavior_id
 from tests.actor_client.unity.agents import (
     BEHAVIOR,
     CHANNELS_FIRST,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import xml.etree.ElementTree as ET
 
-from learner.start.interval_chart import Value, draw_intervals
-from learner.start.tournament_report import Standing, document, plot, table
+from learner.start.tournament_report import Standing, Value, document, draw_intervals, plot, table
 from learner.training.matches.players import Kind, Player
 from learner.training.matches.rating import Results, rate
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from uuid import UUID
 
 import numpy as np
-from rollcast.demonstrations.png import encode
+from rollcast.demonstrations.sensors import encode
 from rollcast.unity.pictures import BadPicture, PictureReader
 
 from actor_client.unity import conversation, replies

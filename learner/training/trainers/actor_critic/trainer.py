@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 import structlog
@@ -20,19 +20,32 @@ from learner.shared.settings.hyperparameters import ActorCriticHyperparameters, 
 from learner.shared.settings.trainer import TrainerSettings
 from learner.training.buffers.batches import Minibatches
 from learner.training.buffers.buffer import Plan
-from learner.training.buffers.columns import ACTION_MASK
-from learner.training.buffers.sequences import SequenceMinibatches
+from learner.training.buffers.columns import (
+    ACTION_MASK,
+    CONTINUOUS_ACTION,
+    DISCRETE_ACTION,
+    LOG_PROB,
+    observation_column,
+    on_policy_columns,
+)
+from learner.training.buffers.sequences import SequenceMinibatches, sampled_steps
 from learner.training.networks.fit import require_fit
-from learner.training.networks.kept import KeptBytes
+from learner.training.networks.kept import Columns, KeptBytes, kept_bytes
 from learner.training.networks.policy import PolicyNetwork, PolicyOutput
 from learner.training.networks.value import ActorCritic, PolicyAndCritic, Sequences, build_critic
 from learner.training.optimizers.adam import FlatAdam
-from learner.training.trainers.actor_critic.agreement import Agreement, can_act, compare
 from learner.training.trainers.actor_critic.divergence import DivergenceMeter, Limits, approximate_kl
 from learner.training.trainers.actor_critic.epochs import EpochSums, run_epochs
 from learner.training.trainers.actor_critic.experience import Experience, ExperienceMaker, Recorded
-from learner.training.trainers.actor_critic.footprint import minibatch_bytes
-from learner.training.trainers.actor_critic.loss import Batch, Coefficients, LossTerms, statistic_of
+from learner.training.trainers.actor_critic.loss import (
+    Batch,
+    Coefficients,
+    LossTerms,
+    Ratio,
+    actor_critic_loss,
+    log_probability,
+    statistic_of,
+)
 from learner.training.trainers.actor_critic.rank_reports import RankWatch, combined, draw_seeds
 from learner.training.trainers.actor_critic.targets import TargetRule
 from learner.training.trainers.actor_critic.value_scale import ValueScale
@@ -46,6 +59,9 @@ log = structlog.get_logger(__name__)
 
 _SHOWN_ELSEWHERE: Final = ("policy_loss", "value_loss", "entropy")
 """Scalars of a loss that have other names in reports."""
+ACTING_STEPS: Final = 256
+"""Number of steps on which an updated policy is tried. A diverged policy fails on any step, so a few of an update's
+steps suffice."""
 
 
 class ActorCriticTrainer(OnPolicyTrainer):
@@ -495,3 +511,115 @@ class ActorCriticTrainer(OnPolicyTrainer):
         shuffle = state["shuffle"]
         if shuffle["device"] == self._shuffle.device.type:  # a generator of another kind of device has another state
             self._shuffle.set_state(shuffle["state"].cpu())
+
+
+def minibatch_bytes(network: ActorCritic, spec: BehaviorSpec) -> KeptBytes:
+    """Counts the bytes of a minibatch, with a loss that uses every output of an actor-critic.
+
+    Args:
+        network: Network on the meta device.
+        spec: Observations and actions of the behavior.
+    """
+    observations = [observation_column(observation.name) for observation in spec.observations]
+
+    def columns(rows: int) -> dict[str, Tensor]:
+        return {
+            column.name: torch.zeros((rows, *column.shape), dtype=column.dtype) for column in on_policy_columns(spec)
+        }
+
+    def loss(columns: Columns) -> Tensor:
+        recorded = columns[LOG_PROB]
+        output, values = network(
+            [columns[name] for name in observations], columns.get(ACTION_MASK), _sequence(network, recorded.shape[0])
+        )
+        advantage, returns = recorded.new_zeros(recorded.shape[0], 1), torch.zeros_like(values)
+        batch = Batch(columns.get(CONTINUOUS_ACTION), columns.get(DISCRETE_ACTION), recorded, advantage, returns)
+        ratios = (log_probability(output, batch.continuous, batch.discrete, "per_action") - recorded).exp()
+        coefficients = Coefficients(epsilon=0.0, beta=1.0, ratio="per_action")
+        return actor_critic_loss((ratios * advantage).mean(), output, values, batch, coefficients).total
+
+    return kept_bytes(network, columns, loss)
+
+
+def _sequence(network: ActorCritic, rows: int) -> Sequences | None:
+    """Returns one sequence of ``rows`` rows; None for a network without memory."""
+    if not network.memory_size:
+        return None
+    places = torch.ones(rows, dtype=torch.int64)  # on the CPU, where LSTMs read them
+    memory = torch.zeros(1, network.memory_size, device="meta")
+    return Sequences(places, memory, None if network.critic_body is network.policy.body else memory)
+
+
+class Agreement(NamedTuple):
+    """The largest difference between recorded and recomputed log-probabilities, on the device.
+
+    Attributes:
+        error: Scalar, largest absolute difference; 0 if no step was fresh.
+        worst: Scalar int64, index of the step with that difference.
+        forbidden: Scalar, mean probability of forbidden choices in a branch before masks; None without masks.
+    """
+
+    error: Tensor
+    worst: Tensor
+    forbidden: Tensor | None = None
+
+
+@torch.no_grad()
+def compare(
+    policy: PolicyNetwork,
+    recorded: Recorded,
+    *,
+    observations: tuple[str, ...],
+    ratio: Ratio,
+    sample: int,
+) -> Agreement:
+    """Compares log-probabilities of fresh steps. Call it before the parameters or the normalizer change.
+
+    With memory, a step is fresh only if all steps of its sequence up to it are fresh, because its memory begins with
+    the sequence.
+
+    Args:
+        policy: The policy that was published last.
+        recorded: N steps; steps of older versions may differ and are not compared.
+        observations: Names of the observation columns.
+        ratio: Form of the recorded log-probabilities.
+        sample: Number of steps to compare, evenly spread over all N.
+    """
+    chosen = sampled_steps(recorded.lag.shape[0], recorded.table, sample=sample, device=recorded.lag.device)
+    columns = {name: source.at(chosen.steps) for name, source in recorded.sources.items()}
+    masks = columns.get(ACTION_MASK)
+    hidden = policy.body.forward([columns[name] for name in observations], chosen.sequences)
+    output = policy.act(hidden, masks)
+    own = log_probability(output, columns.get(CONTINUOUS_ACTION), columns.get(DISCRETE_ACTION), ratio)
+    errors = (own - columns[LOG_PROB]).abs().amax(1)
+    is_fresh = (recorded.lag.index_select(0, chosen.steps) == 0) & (recorded.lag.index_select(0, chosen.firsts) == 0)
+    error, place = torch.where(is_fresh, errors, torch.zeros_like(errors)).max(0)
+    # Not `chosen.steps[place]`: that would read the place from the device.
+    worst = chosen.steps.index_select(0, place.reshape(1)).squeeze(0)
+    return Agreement(error, worst, None if masks is None else _forbidden(policy, hidden, masks))
+
+
+def _forbidden(policy: PolicyNetwork, hidden: Tensor, masks: Tensor) -> Tensor | None:
+    head = policy.categorical
+    if head is None:
+        return None
+    mass = head.forward(hidden, None).exp() * (masks == 0)
+    return mass.sum(1).mean() / len(head.branches)
+
+
+@torch.no_grad()
+def can_act(policy: PolicyNetwork, recorded: Recorded, *, observations: tuple[str, ...]) -> Tensor:
+    """Returns a scalar bool on the device: whether a policy's outputs are finite on a sample of the update's steps.
+
+    Parameters can be finite while the outputs are not; actors could not act with such a policy.
+
+    Args:
+        policy: The policy that would be published next.
+        recorded: N steps.
+        observations: Names of the observation columns.
+    """
+    lag = recorded.lag
+    chosen = sampled_steps(lag.shape[0], recorded.table, sample=ACTING_STEPS, device=lag.device)
+    sources = recorded.sources
+    masks = sources[ACTION_MASK].at(chosen.steps) if ACTION_MASK in sources else None
+    return policy.unroll([sources[name].at(chosen.steps) for name in observations], masks, chosen.sequences).is_finite()

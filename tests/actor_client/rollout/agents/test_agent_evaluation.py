@@ -7,7 +7,7 @@ import dataclasses
 from rollcast.enums import Purpose, SegmentEnd
 from structlog.testing import capture_logs
 
-from actor_client.rollout.agents.evaluation import AgentEvaluationRound
+from actor_client.rollout.agents.runner import AgentEvaluationRound
 from actor_client.rollout.assignment import Task
 from tests.actor_client.rollout.agents.driver import SPEC, Driver
 from tests.actor_client.rollout.harness import RulePolicy

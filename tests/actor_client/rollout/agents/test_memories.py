@@ -10,7 +10,7 @@ import numpy as np
 from rollcast.specs import ActionSpec, BehaviorSpec
 
 from actor_client.policy.actions import MemoryForm
-from actor_client.rollout.agents.memories import AgentMemories
+from actor_client.rollout.agents.runner import AgentMemories
 from tests.actor_client.rollout.harness import RulePolicy
 
 SPEC = BehaviorSpec("Case", (), ActionSpec(discrete_branches=(2,)))

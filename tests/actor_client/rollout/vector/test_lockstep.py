@@ -14,8 +14,7 @@ from rollcast.v1 import policy_pb2
 from actor_client.envs.factory import make_env_batch
 from actor_client.envs.scalar import ScalarBatch
 from actor_client.policy.runner import Policy
-from actor_client.rollout.vector.lockstep import LockstepRounds
-from actor_client.rollout.vector.loop import LoopLimits, RolloutLoop
+from actor_client.rollout.vector.loop import LockstepRounds, LoopLimits, RolloutLoop
 from tests.actor_client.envs import toys
 from tests.actor_client.policy import models
 from tests.actor_client.rollout.harness import KeepingLink, KeepingSession, RulePolicy, pieces

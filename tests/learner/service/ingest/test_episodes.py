@@ -10,7 +10,7 @@ import structlog
 from rollcast.enums import AssignmentRole, ColumnRole, Purpose, SegmentEnd
 from rollcast.trajectories import Chunk
 
-from learner.service.ingest.episodes import MAX_HELD_EPISODES, leave_out_excess
+from learner.service.ingest.intake import MAX_HELD_EPISODES, leave_out_excess
 from learner.service.ingest.session import Account
 from tests.learner.service.ingest.parts import NAME, make_chunk
 from tests.learner.service.ingest.test_intake import Line

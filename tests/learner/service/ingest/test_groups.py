@@ -10,7 +10,7 @@ import pytest
 from rollcast.errors import Untrainable
 from rollcast.trajectories import Chunk
 
-from learner.service.ingest.groups import MAX_GROUPS, note_groups
+from learner.service.ingest.intake import MAX_GROUPS, note_groups
 from learner.service.ingest.session import Account
 from learner.shared.settings.trainer import TrainerSettings
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from learner.service.ingest.loop_time import BURST_SECONDS, BYTE_SECONDS, CHUNK_SECONDS, SHARE, LoopTime
+from learner.service.ingest.session import BURST_SECONDS, BYTE_SECONDS, CHUNK_SECONDS, SHARE, LoopTime
 
 
 def spent(seconds: float, queued_bytes: int | None, sessions: int, times: int = 1) -> LoopTime:

@@ -15,9 +15,8 @@ from learner.service.ingest.ended import MAX_RECORDS
 from learner.service.ingest.given_up import OTHER, GivenUp
 from learner.service.ingest.grants import CreditAllocator
 from learner.service.ingest.openings import Expired, Opening, Resumption
-from learner.service.ingest.places import MAX_NAMES, FixedPlaces, Places
 from learner.service.ingest.session import CLAIMED_AT_ONCE, CLAIMED_PER_SECOND, ActorSession
-from learner.service.ingest.sessions import MIN_RETURN_SECONDS
+from learner.service.ingest.sessions import MAX_NAMES, MIN_RETURN_SECONDS, FixedPlaces, Places
 from learner.service.ingest.snapshots import restore, snapshot
 from tests.learner.service.ingest.parts import NAME, Parts, make_options, report
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 from prometheus_client import CollectorRegistry
 
-from learner.service.metrics.trainers import TrainersCollector
+from learner.service.metrics.learner import TrainersCollector
 
 CPU = "rollcast_learner_trainers_cpu_seconds_total"
 MEMORY = "rollcast_learner_trainers_resident_memory_bytes"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from learner.service.ingest.session import ActorSession
 from learner.service.ingest.times import WAIT_REASONS, ActorTimes
-from learner.service.run.actor_shares import STALE_SECONDS, actors_seen
+from learner.service.run.scrape import STALE_SECONDS, actors_seen
 from learner.service.view.bottleneck import ActorShare
 from tests.learner.service.ingest.parts import Parts
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
-from learner.service.run.loop_errors import throttle_accept_errors
+from learner.service.run.front import throttle_accept_errors
 from tests.learner.service.calls.harness import eventually
 
 

@@ -13,7 +13,7 @@ from rollcast.errors import NothingToSave
 from structlog.testing import capture_logs
 
 from learner.service.identity.audit import AUDIT_FILE, Audit
-from learner.service.run.operator_signals import OperatorSignals
+from learner.service.run.control import OperatorSignals
 from learner.shared.exits import ExitCode
 from tests.e2e.processes import TRACEBACK, Child, LearnerProcess, Processes, processes_in, wait_until
 from tests.e2e.runs import small, write_run

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from learner.shared.settings.merge import deep_merge
+from learner.shared.settings.load import deep_merge
 
 
 def test_maps_merge_and_the_rest_is_replaced() -> None:

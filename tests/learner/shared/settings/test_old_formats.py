@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from learner.shared.exits import ExitCode, UserError
+from learner.shared.settings.lint import PAGE
 from learner.shared.settings.load import load_run_options
-from learner.shared.settings.old_formats import PAGE
 from tests.learner.shared.settings.conftest import WriteRun
 
 ROOT = Path(__file__).parents[4]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from learner.training.curriculum.samplers import seeded
+from learner.training.curriculum.lessons import seeded
 from tests.learner.training.curriculum.curricula import curriculum, parameters
 
 UNIFORM = {"sampler_type": "uniform", "sampler_parameters": {"min_value": 0.75, "max_value": 3}}

@@ -11,7 +11,7 @@ from learner.link.to_front import ToFront
 from learner.shared.settings.service import LockstepSettings
 from learner.training.curriculum.lessons import Lessons
 from learner.training.lockstep.barrier import Lockstep
-from learner.training.run.curriculum import CurriculumController
+from learner.training.run.training import CurriculumController
 from learner.training.trainers.parts import Ending
 from learner.training.trainers.roster import Roster
 from tests.learner.service.ingest.parts import NAME

@@ -14,7 +14,7 @@ from learner.training.callbacks.base import (
     RunRequests,
     RunStarted,
 )
-from learner.training.run.callbacks import Callbacks
+from learner.training.run.training import Callbacks
 from learner.training.trainers.parts import Ending
 from tests.learner.service.ingest.parts import NAME
 from tests.learner.starts import begun

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from learner.link.to_front import Assign, ToFront
 from learner.shared.settings.options import RunOptions
 from learner.training.curriculum.lessons import LessonChange, Lessons
-from learner.training.run.curriculum import CurriculumController
+from learner.training.run.training import CurriculumController
 from tests.learner.service.ingest.parts import NAME
 from tests.learner.starts import Start, opened, saved
 from tests.learner.training.curriculum.curricula import curriculum

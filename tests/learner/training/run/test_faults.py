@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from learner.shared.exits import ExitCode
-from learner.training.run.faults import exit_code_of
+from learner.training.run.run import exit_code_of
 
 
 def caused(error: Exception, cause: Exception) -> Exception:

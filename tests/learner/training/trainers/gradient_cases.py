@@ -21,7 +21,7 @@ from learner.training.networks.value import ActorCritic, Sequences, build_critic
 from learner.training.trainers.actor_critic.loss import Batch, Coefficients, Ratio
 from learner.training.trainers.replay_batches import Batch as ReplayBatch
 from learner.training.trainers.replay_batches import Remembered
-from learner.training.trainers.sac.networks import SACNetworks, Temperatures
+from learner.training.trainers.sac.trainer import SACNetworks, Temperatures
 from tests.learner.training.networks.specs import behavior, entities, goal, image, vector
 
 STEPS = 10

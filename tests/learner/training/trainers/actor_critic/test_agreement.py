@@ -13,8 +13,8 @@ from learner.training.buffers.batches import Source
 from learner.training.buffers.columns import ACTION_MASK, DISCRETE_ACTION, LOG_PROB
 from learner.training.networks.heads import CategoricalHead
 from learner.training.networks.policy import PolicyNetwork
-from learner.training.trainers.actor_critic.agreement import compare
 from learner.training.trainers.actor_critic.experience import Recorded
+from learner.training.trainers.actor_critic.trainer import compare
 
 STEPS = 6
 

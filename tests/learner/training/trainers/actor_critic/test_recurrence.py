@@ -19,9 +19,8 @@ from learner.training.networks.body import Body
 from learner.training.networks.heads import ValueHead
 from learner.training.networks.value import ActorCritic
 from learner.training.trainers.actor_critic import recurrence
-from learner.training.trainers.actor_critic.agreement import compare
 from learner.training.trainers.actor_critic.loss import log_probability
-from learner.training.trainers.actor_critic.trainer import ActorCriticTrainer
+from learner.training.trainers.actor_critic.trainer import ActorCriticTrainer, compare
 from learner.training.trainers.registry import build
 from tests.learner.training.trainers.in_process import Bench, make_bench
 from tests.learner.training.trainers.recurrent import (

@@ -22,7 +22,7 @@ from learner.training.trainers.actor_critic.experience import _BYTES_AT_ONCE, _R
 from learner.training.trainers.actor_critic.loss import Batch, Coefficients, Loss, LossTerms
 from learner.training.trainers.actor_critic.trainer import ActorCriticTrainer
 from learner.training.trainers.base import TrainerContext
-from learner.training.trainers.impala.loss import impala_loss
+from learner.training.trainers.impala.trainer import impala_loss
 from learner.training.trainers.ppo.loss import ppo_loss
 from learner.training.trainers.ppo.trainer import PPOTrainer
 from tests.learner.training.networks.specs import behavior, entities, goal, vector

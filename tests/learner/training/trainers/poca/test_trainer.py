@@ -20,8 +20,7 @@ from learner.shared.settings.trainer import TrainerSettings
 from learner.training.buffers.sequences import pack, sequences_of
 from learner.training.lockstep.round_queue import RoundQueue
 from learner.training.trainers.judge import judge
-from learner.training.trainers.poca.experience import OF_MATES, PRESENT
-from learner.training.trainers.poca.trainer import POCATrainer
+from learner.training.trainers.poca.trainer import OF_MATES, PRESENT, POCATrainer
 from tests.learner.training.rewards.recorded import demonstrate
 from tests.learner.training.trainers.grouped import SPAN, Acted, GroupActor, make_poca, start
 from tests.learner.training.trainers.synthetic import BRANCHES, CONTINUOUS, HYBRID

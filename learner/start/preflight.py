@@ -10,22 +10,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from google.protobuf.message import DecodeError
 from rollcast.demonstrations.faults import BadDemonstration
 from rollcast.demonstrations.reading import check_demonstrations
-from rollcast.errors import WireError
 from rollcast.extras import install
-from rollcast.specs import BehaviorSpec
-from rollcast.v1 import spec_pb2
 
 from learner.shared import plugins
 from learner.shared.exits import ExitCode, UserError
-from learner.shared.runfolder.choice import BehaviorCheckpoint, read_initial
 from learner.shared.runfolder.foreign import foreign_run
 from learner.shared.runfolder.names import LAST, NEWEST, initial_checkpoint
 from learner.shared.runfolder.runfolder import FoundFolder, check_run_folder
-from learner.shared.runfolder.store import read_run_state
-from learner.shared.saved_values import reason
 from learner.shared.settings.extensions import ENCODERS, load
 from learner.shared.settings.load import LoadedRun
 from learner.shared.settings.network import VISUAL_ENCODERS, NetworkSettings
@@ -36,10 +29,6 @@ from learner.shared.settings.service import OWN_STATS_WRITERS
 from learner.shared.settings.trainer import TrainerSettings
 from learner.training.export.frozen import UnusableModel, check_model
 from learner.training.matches.players import ACTOR, opponent
-from learner.training.trainers.judge import require_initial_fit
-
-_ANY = "(any)"
-"""Name for the behaviors that the run file does not list."""
 
 
 def check_supported(loaded: LoadedRun) -> None:
@@ -244,6 +233,10 @@ def _check_device(options: RunOptions) -> None:
         require_repeatable(device)
 
 
+_ANY = "(any)"
+"""Name for the behaviors that the run file does not list."""
+
+
 def _refuse_added(found: FoundFolder, paths: Mapping[str, Path]) -> None:
     """Refuses behaviors that the other run does not have: initialize_from is for all, init_path for each.
 
@@ -289,7 +282,7 @@ def _check_initial(options: RunOptions, found: FoundFolder) -> None:
         paths = {path.parent.name: (path, settings) for path in sorted(source.glob(f"*/{NEWEST}"))}
     if not paths:
         return
-    from learner.start.preflight import initial_problem  # noqa: PLC0415 - torch takes seconds to load
+    from learner.start.initial import initial_problem  # noqa: PLC0415 - torch takes seconds to load
 
     is_training = not options.checkpoint_settings.inference
     problems = [initial_problem(name, *each, is_training=is_training) for name, each in paths.items()]
@@ -336,50 +329,3 @@ def _check_resumed(options: RunOptions, folder: Path) -> None:
     status = TrainingStatus.load(folder / "run_logs" / "training_status.json")
     for name in () if state is None else state.trainers:
         load_chosen(folder, name, choice, status)
-
-
-def initial_problem(behavior: str, path: Path, settings: TrainerSettings, *, is_training: bool) -> str:
-    """Returns the problem of a checkpoint for a behavior in one line; empty if none is known.
-
-    Args:
-        behavior: Name of the behavior.
-        path: Path of the checkpoint.
-        settings: Trainer settings of the behavior.
-        is_training: Whether the behavior is trained, so that all its networks must fit; otherwise only the policy must.
-    """
-    try:
-        found = read_initial(behavior, path)
-    except UserError as error:
-        return error.message
-    theirs = found.state.get("trainer_type", settings.trainer_type)
-    if theirs != settings.trainer_type:
-        return (
-            f"behavior {behavior!r} cannot start from {path}: it is a checkpoint of trainer {theirs!s:.40}, but the run "
-            f"file has trainer_type {settings.trainer_type}; name a checkpoint of the same trainer"
-        )
-    try:
-        spec = _spec_of(found, path.parent.parent) if is_training else None
-        if spec is not None:
-            require_initial_fit(spec, settings, found.state)
-    except UserError as error:
-        return f"behavior {behavior!r} cannot start from {path}: {error.message}"
-    except (KeyError, TypeError, ValueError) as error:
-        return (
-            f"behavior {behavior!r} cannot start from {path}: {reason(error)}; use the network_settings that it was "
-            "trained with, or another checkpoint"
-        )
-    return ""
-
-
-def _spec_of(checkpoint: BehaviorCheckpoint, folder: Path) -> BehaviorSpec | None:
-    """Returns the spec of a checkpoint's behavior from the run state of its run; None if unknown."""
-    state = read_run_state(folder)
-    if state is None:
-        return None
-    try:
-        for row in state.behaviors_table["behaviors"]:
-            if row["name"] == checkpoint.behavior:
-                return BehaviorSpec.from_message(spec_pb2.BehaviorSpec.FromString(row["spec"]))
-    except (DecodeError, KeyError, TypeError, ValueError, WireError):
-        return None
-    return None

@@ -13,14 +13,12 @@ import importlib.util
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, NoReturn
 
-import shtab
-
 from rollcast.extras import install
-from rollcast.parsers import subparsers_of, walk
+from rollcast.parsers import subparsers_of
 
 USAGE: Final = 10
 """The exit code of every command if its command line is wrong."""
@@ -34,31 +32,6 @@ _SHOWN_PACKAGES: Final = (
     *("grpcio", "protobuf", "numpy", "torch", "onnx", "onnxruntime"),
     *("gymnasium", "pettingzoo", "open-spiel"),
 )
-_RUN: Final = "train"
-_WATCH: Final = "watch and steer a learner that runs"
-_AFTER: Final = "runs and policies"
-_NETWORK: Final = "networks"
-_WHOLE_PROGRAMS: Final = frozenset({"act", "unity"})
-"""Commands that are the program of an alias under another name; the others are commands of a program."""
-_FILES: Final = frozenset({"BUILD", "FILE", "FILE.demo", "MODEL.onnx", "PLAYER", "POLICY", "RUN.yaml"})
-_FOLDERS: Final = frozenset({"DIR", "RUN"})
-"""Names that the help shows for values that are, or may be, paths."""
-_DIRECTORIES: Final = "(__fish_complete_directories)"
-_FISH_HEAD: Final = """\
-# Completion of {prog} in fish: save it as ~/.config/fish/completions/{prog}.fish
-function __{name}_at
-    set -l known {known}
-    set -l path
-    for word in (commandline -opc)[2..-1]
-        if contains -- (string join ' ' -- $path $word) $known
-            set -a path $word
-        end
-    end
-    set -l here (string join ' ' -- $path)
-    test "$here" = "$argv"
-end
-complete -c {prog} -f
-"""
 
 
 class _Program(NamedTuple):
@@ -108,6 +81,10 @@ _UNITY: Final = _Program(
     "actor_client.unity.dropin.flags",
     "rollcast-unity",
 )
+_RUN: Final = "train"
+_WATCH: Final = "watch and steer a learner that runs"
+_AFTER: Final = "runs and policies"
+_NETWORK: Final = "networks"
 COMMANDS: Final[Mapping[str, _Command]] = {
     "train": _Command(_TRAIN, _RUN, "train on a Gymnasium environment: learner and actors in one command"),
     "unity": _Command(_UNITY, _RUN, "train Unity players: learner, and players or a port for the editor"),
@@ -134,6 +111,8 @@ COMMANDS: Final[Mapping[str, _Command]] = {
     "join": _Command(_ACTOR, _NETWORK, "write the folder for --certs from the join code of a learner"),
 }
 """Every command of `rollcast`, in the order of its help."""
+_WHOLE_PROGRAMS: Final = frozenset({"act", "unity"})
+"""Commands that are the program of an alias under another name; the others are commands of a program."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -248,7 +227,7 @@ class _PrintCompletion(argparse.Action):
         option_string: str | None = None,
     ) -> None:
         del namespace, option_string
-        from rollcast.console import completion_script  # noqa: PLC0415 - as slow to import as all of `--help`
+        from rollcast.completion import completion_script  # noqa: PLC0415 - as slow to import as all of `--help`
 
         if parser.prog == _OWNER:
             parser = whole_parser()
@@ -344,75 +323,3 @@ def _stranger(package: str) -> str | None:
     if getattr(found, "DISTRIBUTION", None) == _OWNER:
         return None
     return f"the one at {found.__file__ or next(iter(found.__path__))}"
-
-
-def completion_script(parser: argparse.ArgumentParser, shell: str) -> str:
-    """Returns the script with which a shell completes a command.
-
-    Args:
-        parser: The command's parser.
-        shell: bash, zsh, tcsh or fish.
-    """
-    if shell == "fish":
-        return _fish(parser)
-    for each in walk(parser):
-        for action in each._actions:  # noqa: SLF001 - argparse has no other way
-            if action.metavar in _FILES | _FOLDERS:
-                kind = shtab.FILE if action.metavar in _FILES else shtab.DIRECTORY
-                action.complete = kind  # type: ignore[attr-defined]  # shtab's way
-    return f"{shtab.complete(parser, shell)}\n"
-
-
-def _fish(parser: argparse.ArgumentParser) -> str:
-    """Returns the script for fish, which shtab does not have."""
-    prog = parser.prog
-    paths = {"": parser, **dict(_paths(parser, ""))}
-    name = prog.replace("-", "_")
-    lines = [_FISH_HEAD.format(prog=prog, name=name, known=" ".join(map(_quoted, list(paths)[1:]))).rstrip()]
-    for path, each in paths.items():
-        begin = f"complete -c {prog} -n {_quoted(f'__{name}_at {path}'.rstrip())}"
-        lines += [f"{begin} {rest}" for rest in _completions(each)]
-    return "\n".join(lines) + "\n"
-
-
-def _paths(parser: argparse.ArgumentParser, above: str) -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    """Yields each command below a parser, with the words that lead to it."""
-    for name, command in subparsers_of(parser).items():
-        path = f"{above} {name}".strip()
-        yield path, command
-        yield from _paths(command, path)
-
-
-def _completions(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """Yields what a parser adds to fish's command `complete`."""
-    for action in parser._actions:  # noqa: SLF001 - argparse has no other way
-        if action.help == argparse.SUPPRESS:
-            continue
-        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - as above
-            for choice in action._choices_actions:  # noqa: SLF001 - as above
-                yield f"-a {_quoted(choice.dest)} -d {_quoted(choice.help or '')}"
-            continue
-        flags = " ".join(
-            f"-l {flag[2:]}" if flag.startswith("--") else f"-s {flag[1:]}" for flag in action.option_strings
-        )
-        value = _value(action)
-        if flags:
-            yield f"{flags}{value} -d {_quoted((action.help or '').replace('%%', '%'))}"
-        elif value != " -x":
-            yield value.replace(" -r", "").strip()
-
-
-def _value(action: argparse.Action) -> str:
-    """Returns the arguments of `complete` for the value of a flag or the word of a position."""
-    if action.nargs == 0:
-        return ""
-    if action.choices is not None:
-        return f" -x -a {_quoted(' '.join(map(str, action.choices)))}"
-    if action.metavar in _FILES:
-        return " -r -F"
-    return f" -x -a {_quoted(_DIRECTORIES)}" if action.metavar in _FOLDERS else " -x"
-
-
-def _quoted(text: str) -> str:
-    """Returns a text as one word of fish."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

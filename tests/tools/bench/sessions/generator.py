@@ -21,6 +21,7 @@ import numpy as np
 import structlog
 from rollcast.specs import ActionSpec, BehaviorSpec, ImageLayout, ObservationKind, ObservationSpec
 from rollcast.tls import ClientSecurity
+from rollcast.v1 import session_pb2
 
 from actor_client.connection import connector
 from learner.shared.garbage import LongCollections

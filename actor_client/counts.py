@@ -28,7 +28,7 @@ RECONNECT_REASONS: Final = (
 )
 
 
-class Tally:
+class Histogram:
     """A histogram that one thread updates.
 
     Args:
@@ -81,9 +81,9 @@ class RolloutCounts:
         self.env_error = ""
         self.env_discarded_steps = 0
         self.hanging: tuple[str, float] | None = None
-        self.env_step_seconds = Tally(STEP_SECONDS)
-        self.act_seconds = Tally(STEP_SECONDS)
-        self.record_seconds = Tally(STEP_SECONDS)
+        self.env_step_seconds = Histogram(STEP_SECONDS)
+        self.act_seconds = Histogram(STEP_SECONDS)
+        self.record_seconds = Histogram(STEP_SECONDS)
         self.wait_seconds = dict.fromkeys(WAIT_REASONS, 0.0)
         self.waiting: tuple[str, float] | None = None
         self.chunks_built = 0
@@ -144,7 +144,7 @@ class AgentCounts:
     """
 
     def __init__(self) -> None:
-        self.batch_agents = Tally(BATCH_AGENTS)
+        self.batch_agents = Histogram(BATCH_AGENTS)
         self.faulty_agents = 0
         self.resets = 0
 
@@ -171,13 +171,13 @@ class ConnectionCounts:
         self.sent_bytes = 0
         self.chunks_acked = 0
         self.chunks_dropped = dict.fromkeys(DROP_REASONS, 0)
-        self.round_trip_seconds = Tally(NETWORK_SECONDS)
+        self.round_trip_seconds = Histogram(NETWORK_SECONDS)
         self.newest_round_trip_seconds: float | None = None
         self.reconnects = dict.fromkeys(RECONNECT_REASONS, 0)
         self.policies_bad = 0
         self.policies_unusable = 0
         self.policies_superseded = 0
-        self.policy_fetch_seconds = Tally(NETWORK_SECONDS)
+        self.policy_fetch_seconds = Histogram(NETWORK_SECONDS)
 
 
 def count(counts: dict[str, int], word: str, number: int = 1) -> None:

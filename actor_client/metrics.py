@@ -16,7 +16,7 @@ from prometheus_client.utils import floatToGoString
 from rollcast.enums import HoldReason
 
 from actor_client.connection.books import ActorSnapshot, BooksView
-from actor_client.counts import OTHER, RolloutCounts, Tally
+from actor_client.counts import OTHER, Histogram, RolloutCounts
 
 PREFIX: Final = "rollcast_actor_"
 DISCARD_REASONS: Final = ("env_error", "generation", "reset", "session_lost", OTHER)
@@ -172,10 +172,10 @@ def _counters(name: str, text: str, label: str, counts: Mapping[str, float]) -> 
     return family
 
 
-def histogram(name: str, text: str, tally: Tally) -> HistogramMetricFamily:
+def histogram(name: str, text: str, histogram: Histogram) -> HistogramMetricFamily:
     """Returns a histogram metric of an actor."""
-    counts, total = list(tally.counts), tally.total
-    bounds = [str(floatToGoString(bound)) for bound in (*tally.bounds, math.inf)]  # type: ignore[no-untyped-call]
+    counts, total = list(histogram.counts), histogram.total
+    bounds = [str(floatToGoString(bound)) for bound in (*histogram.bounds, math.inf)]  # type: ignore[no-untyped-call]
     buckets = list(zip(bounds, itertools.accumulate(counts), strict=True))
     return HistogramMetricFamily(PREFIX + name, text, buckets=buckets, sum_value=total)
 

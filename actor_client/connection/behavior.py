@@ -19,7 +19,7 @@ from actor_client.connection.backoff import Clock
 from actor_client.connection.books import Books, BooksView
 from actor_client.connection.errors import one_line
 from actor_client.connection.gate import Gate
-from actor_client.connection.parcel import Parcel
+from actor_client.connection.outgoing_chunk import OutgoingChunk
 from actor_client.connection.pins import Pins
 from actor_client.connection.state import ConnectionState
 from actor_client.connection.window import WINDOW_BYTES
@@ -436,8 +436,8 @@ class BehaviorPort:
         with state.window.lock:
             reason = self._fault(chunk, size_bytes)
             if reason is None:
-                parcel = Parcel(request, behavior.gate, books, chunk.rows, size_bytes, behavior, digest=digest)
-                self._keep(parcel, is_old=chunk.generation != behavior.gate.generation)
+                outgoing = OutgoingChunk(request, behavior.gate, books, chunk.rows, size_bytes, behavior, digest=digest)
+                self._keep(outgoing, is_old=chunk.generation != behavior.gate.generation)
             else:
                 books.drop(reason, chunk.rows)
         if reason is None:
@@ -477,18 +477,18 @@ class BehaviorPort:
         )
         return digest
 
-    def _keep(self, parcel: Parcel, *, is_old: bool) -> None:
+    def _keep(self, outgoing: OutgoingChunk, *, is_old: bool) -> None:
         """Keeps a chunk until it is acked: in the window, or in the ring. Called under the window's lock.
 
         Args:
-            parcel: The chunk.
+            outgoing: The chunk.
             is_old: Whether it acted under an earlier start of the learner, and so has no credit of this one.
         """
         state = self._state
         if not self._behavior.records_offline and not is_old:
-            state.window.put(parcel)
+            state.window.put(outgoing)
             return
-        dropped = state.window.spool(parcel, max(state.outage_bytes, WINDOW_BYTES if is_old else 0))
+        dropped = state.window.spool(outgoing, max(state.outage_bytes, WINDOW_BYTES if is_old else 0))
         if not dropped:
             return
         count(state.rollout.chunks_dropped, "outage_full", len(dropped))

@@ -76,7 +76,7 @@ class Declarations:
         state = self._state
         with state.window.lock:
             replayed = {id(behavior) for behavior in self.behaviors.values() if behavior.is_replayed}
-            dropped = state.opened(opening, run, lambda parcel: id(parcel.owner) in replayed)
+            dropped = state.opened(opening, run, lambda outgoing: id(outgoing.owner) in replayed)
             if opening is not Opening.RESUMED:
                 for behavior in self.behaviors.values():
                     behavior.restart(run.generation, is_lost=opening is Opening.LOST)

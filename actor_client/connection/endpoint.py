@@ -18,7 +18,7 @@ Response = TypeVar("Response")
 
 # Seconds for an opening or a renewal.
 CALL_SECONDS = 5.0
-# Just after its start, the learner takes seconds to judge the first declaration of a behavior.
+# Just after its start, the learner takes seconds to measure the first declaration of a behavior.
 DECLARE_SECONDS = 30.0
 CLOSE_SECONDS = 1.0
 # Seconds for the first message of a stream.

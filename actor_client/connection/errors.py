@@ -15,7 +15,7 @@ from rollcast.text import printable
 from rollcast.v1 import trajectory_pb2
 
 from actor_client.connection.backoff import Clock
-from actor_client.connection.parcel import Parcel
+from actor_client.connection.outgoing_chunk import OutgoingChunk
 from actor_client.exits import ActorError, ExitCode
 
 # Faults of the data itself. A chunk that arrives too late, or after the last update, has no such fault.
@@ -135,11 +135,13 @@ class DataRefusals:
         self._chunks = 0
         self._since = 0.0
 
-    def settled(self, parcels: Iterable[Parcel], rejections: Sequence[trajectory_pb2.Rejection]) -> ActorError | None:
+    def settled(
+        self, outgoing_chunks: Iterable[OutgoingChunk], rejections: Sequence[trajectory_pb2.Rejection]
+    ) -> ActorError | None:
         """Processes one ack.
 
         Args:
-            parcels: The settled chunks.
+            outgoing_chunks: The settled chunks.
             rejections: Their refused rows.
 
         Returns:
@@ -147,11 +149,11 @@ class DataRefusals:
         """
         failure: ActorError | None = None
         by_sequence = {rejection.sequence: rejection for rejection in rejections}
-        for parcel in parcels:
-            rejection = by_sequence.get(parcel.sequence)
-            if not parcel.rows or (rejection is not None and rejection.reason not in DATA_FAULTS):
+        for outgoing in outgoing_chunks:
+            rejection = by_sequence.get(outgoing.sequence)
+            if not outgoing.rows or (rejection is not None and rejection.reason not in DATA_FAULTS):
                 continue
-            if rejection is None or rejection.steps < parcel.rows:
+            if rejection is None or rejection.steps < outgoing.rows:
                 self._chunks = 0
                 continue
             if not self._chunks:

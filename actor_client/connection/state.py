@@ -16,7 +16,7 @@ from rollcast.v1 import policy_pb2, session_pb2
 
 from actor_client.connection.errors import DataRefusals
 from actor_client.connection.gate import Gate
-from actor_client.connection.parcel import Parcel
+from actor_client.connection.outgoing_chunk import OutgoingChunk
 from actor_client.connection.session import Opening, RunInfo, Session
 from actor_client.connection.window import SendWindow
 from actor_client.counts import ConnectionCounts, RolloutCounts, count
@@ -182,7 +182,7 @@ class ConnectionState:
         """All gates of the present session and generation, by number."""
         return self._gates
 
-    def opened(self, opening: Opening, run: RunInfo, keeps: Callable[[Parcel], bool]) -> int:
+    def opened(self, opening: Opening, run: RunInfo, keeps: Callable[[OutgoingChunk], bool]) -> int:
         """Applies an opening. Chunks that the learner received are acked; those that it can no longer use are dropped.
 
         Args:
@@ -212,7 +212,7 @@ class ConnectionState:
             self.counts.chunks_acked += len(settled)
             count(self.counts.chunks_dropped, reason, len(dropped))
             self._gates = {}
-            return sum(parcel.rows for parcel in dropped)
+            return sum(outgoing.rows for outgoing in dropped)
 
     def assign(self, assignment: policy_pb2.Assignment) -> None:
         """Applies the learner's assignment, if it is newer."""

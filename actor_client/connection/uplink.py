@@ -16,7 +16,7 @@ from rollcast.v1 import trajectory_pb2
 from actor_client.connection.endpoint import FIRST_ANSWER_SECONDS, Endpoint, first_of, wire_errors
 from actor_client.connection.errors import one_line
 from actor_client.connection.gate import ActiveHold
-from actor_client.connection.parcel import Parcel
+from actor_client.connection.outgoing_chunk import OutgoingChunk
 from actor_client.connection.state import ConnectionState
 
 UploadCall: TypeAlias = "grpc.aio.StreamStreamCall[trajectory_pb2.UploadRequest, trajectory_pb2.UploadResponse]"
@@ -93,12 +93,12 @@ class Uplink:
         try:
             while not (state.closing.is_set() and state.window.empty):
                 state.sendable.clear()
-                while (parcel := state.window.take()) is not None:
-                    self._note_sent(parcel)
-                    parcel.sent_at = time.monotonic()
-                    await call.write(parcel.request)
+                while (outgoing := state.window.take()) is not None:
+                    self._note_sent(outgoing)
+                    outgoing.sent_at = time.monotonic()
+                    await call.write(outgoing.request)
                     state.counts.chunks_sent += 1
-                    state.counts.sent_bytes += parcel.size_bytes
+                    state.counts.sent_bytes += outgoing.size_bytes
                     if state.careful:
                         await self._acked()
                 if not (state.closing.is_set() and state.window.empty):
@@ -152,12 +152,12 @@ class Uplink:
         self._state.sendable.set()
         self._state.changed.set()
 
-    def _note_sent(self, parcel: Parcel) -> None:
+    def _note_sent(self, outgoing: OutgoingChunk) -> None:
         """Records a chunk that is about to be sent, possibly again."""
         history = self._state.history
         if history is not None:
-            name = history.chunk(self._state.session.session_id, parcel.sequence, parcel.request.chunk.generation)
-            history.write("sent", chunk=name, digest=parcel.digest, steps=parcel.rows)
+            name = history.chunk(self._state.session.session_id, outgoing.sequence, outgoing.request.chunk.generation)
+            history.write("sent", chunk=name, digest=outgoing.digest, steps=outgoing.rows)
 
     def _note_ack(self, through: int) -> None:
         """Records an ack that has arrived."""
@@ -172,11 +172,11 @@ class Uplink:
                 through=through,
             )
 
-    def _count(self, settled: list[Parcel]) -> None:
+    def _count(self, settled: list[OutgoingChunk]) -> None:
         counts, now = self._state.counts, time.monotonic()
         counts.chunks_acked += len(settled)
-        for parcel in settled:
-            counts.newest_round_trip_seconds = now - parcel.sent_at
+        for outgoing in settled:
+            counts.newest_round_trip_seconds = now - outgoing.sent_at
             counts.round_trip_seconds.add(counts.newest_round_trip_seconds)
 
     def _grant(self, credits_: Iterable[trajectory_pb2.Credit]) -> None:

@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from actor_client.connection.parcel import Parcel
+from actor_client.connection.outgoing_chunk import OutgoingChunk
 
 # Bytes of unacked chunks at which no more steps are taken. The learner's credit is the usual limit; this one bounds
 # memory if a learner grants too much.
@@ -31,10 +31,10 @@ class SendWindow:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self._sent: deque[Parcel] = deque()  # numbered, oldest first
+        self._sent: deque[OutgoingChunk] = deque()  # numbered, oldest first
         self._resent = 0  # number of chunks in `_sent` that the present stream has carried
-        self._waiting: deque[Parcel] = deque()  # not numbered yet
-        self._spool: deque[Parcel] = deque()
+        self._waiting: deque[OutgoingChunk] = deque()  # not numbered yet
+        self._spool: deque[OutgoingChunk] = deque()
         self._spooled_bytes = 0
         self._next_sequence = 1
         self._bytes = 0
@@ -75,26 +75,26 @@ class SendWindow:
         """Number of unacked chunks."""
         return len(self._sent) + len(self._waiting)
 
-    def put(self, parcel: Parcel) -> None:
+    def put(self, outgoing: OutgoingChunk) -> None:
         """Keeps a chunk until it is acked; its books already count its rows as unacked."""
         with self.lock:
-            self._waiting.append(parcel)
-            self._bytes += parcel.size_bytes
-            parcel.gate.sealed(parcel.size_bytes)
+            self._waiting.append(outgoing)
+            self._bytes += outgoing.size_bytes
+            outgoing.gate.sealed(outgoing.size_bytes)
 
-    def spool(self, parcel: Parcel, most_bytes: int) -> list[Parcel]:
+    def spool(self, outgoing: OutgoingChunk, most_bytes: int) -> list[OutgoingChunk]:
         """Keeps a chunk for the time when the connection is back; its books count its rows as unacked.
 
         Args:
-            parcel: The chunk.
+            outgoing: The chunk.
             most_bytes: Most bytes of all spooled chunks.
 
         Returns:
             The oldest chunks, which are dropped{outage_full} to make room.
         """
         with self.lock:
-            self._keep([parcel])
-            dropped: list[Parcel] = []
+            self._keep([outgoing])
+            dropped: list[OutgoingChunk] = []
             while self._spooled_bytes > most_bytes:
                 oldest = self._spool.popleft()
                 self._spooled_bytes -= oldest.size_bytes
@@ -102,7 +102,7 @@ class SendWindow:
                 dropped.append(oldest)
             return dropped
 
-    def take(self) -> Parcel | None:
+    def take(self) -> OutgoingChunk | None:
         """Returns the chunk to send next, numbered, or None.
 
         Chunks of a former stream come first, then the oldest chunk whose behavior has credit in bytes, then the oldest
@@ -110,22 +110,22 @@ class SendWindow:
         """
         with self.lock:
             if self._resent < len(self._sent):
-                parcel = self._sent[self._resent]
+                outgoing = self._sent[self._resent]
                 self._resent += 1
-                return parcel
+                return outgoing
             blocked: set[int] = set()
-            for position, parcel in enumerate(self._waiting):
-                if id(parcel.gate) in blocked:
+            for position, outgoing in enumerate(self._waiting):
+                if id(outgoing.gate) in blocked:
                     continue
-                if not parcel.gate.admits(parcel.size_bytes):
-                    blocked.add(id(parcel.gate))
+                if not outgoing.gate.admits(outgoing.size_bytes):
+                    blocked.add(id(outgoing.gate))
                     continue
                 del self._waiting[position]
-                self._number(parcel)
-                return parcel
+                self._number(outgoing)
+                return outgoing
             return self._take_spooled()
 
-    def ack(self, through: int) -> list[Parcel]:
+    def ack(self, through: int) -> list[OutgoingChunk]:
         """Settles all chunks up to a number.
 
         Returns:
@@ -139,7 +139,7 @@ class SendWindow:
                 raise ValueError(f"chunk {through} is acked, but the last one sent is {self._next_sequence - 1}")
             return self._settle(through)
 
-    def rewind(self, next_sequence: int) -> list[Parcel]:
+    def rewind(self, next_sequence: int) -> list[OutgoingChunk]:
         """Begins a new stream of the same session.
 
         Args:
@@ -167,8 +167,8 @@ class SendWindow:
         next_sequence: int,
         *,
         settled_through: int = 0,
-        keeps: Callable[[Parcel], bool] | None = None,
-    ) -> tuple[list[Parcel], list[Parcel]]:
+        keeps: Callable[[OutgoingChunk], bool] | None = None,
+    ) -> tuple[list[OutgoingChunk], list[OutgoingChunk]]:
         """Gives up all chunks that the learner has not received, and continues with another number.
 
         Args:
@@ -188,7 +188,7 @@ class SendWindow:
             self._resent = 0
             self._bytes = 0
             self._next_sequence = next_sequence
-            dropped = [parcel for parcel in unacked if keeps is None or not keeps(parcel)]
+            dropped = [outgoing for outgoing in unacked if keeps is None or not keeps(outgoing)]
             if keeps is None:
                 dropped += self._spool
                 self._spool.clear()
@@ -196,69 +196,69 @@ class SendWindow:
             else:
                 spooled = [*self._spool]
                 self._spool.clear()
-                self._keep(parcel for parcel in unacked if keeps(parcel))
+                self._keep(outgoing for outgoing in unacked if keeps(outgoing))
                 self._spool.extend(spooled)
-            for parcel in dropped:
-                _give_up(parcel, reason)
+            for outgoing in dropped:
+                _give_up(outgoing, reason)
             return settled, dropped
 
     def _acked_through(self) -> int:
         return self._sent[0].sequence - 1 if self._sent else self._next_sequence - 1
 
-    def _keep(self, parcels: Iterable[Parcel]) -> None:
+    def _keep(self, outgoing_chunks: Iterable[OutgoingChunk]) -> None:
         """Spools unacked chunks."""
-        for parcel in parcels:
-            parcel.books.spool(parcel.rows)
-            parcel.sequence, parcel.is_spooled = 0, True
-            self._spool.append(parcel)
-            self._spooled_bytes += parcel.size_bytes
+        for outgoing in outgoing_chunks:
+            outgoing.books.spool(outgoing.rows)
+            outgoing.sequence, outgoing.is_spooled = 0, True
+            self._spool.append(outgoing)
+            self._spooled_bytes += outgoing.size_bytes
 
-    def _take_spooled(self) -> Parcel | None:
+    def _take_spooled(self) -> OutgoingChunk | None:
         """Returns the oldest spooled chunk for which there is credit, numbered, or None."""
         blocked: set[int] = set()
-        for position, parcel in enumerate(self._spool):
-            owner = parcel.owner
+        for position, outgoing in enumerate(self._spool):
+            owner = outgoing.owner
             if owner is None or id(owner) in blocked:
                 continue
-            if not owner.may_send(parcel.rows) or not owner.gate.admits(parcel.size_bytes):
+            if not owner.may_send(outgoing.rows) or not owner.gate.admits(outgoing.size_bytes):
                 blocked.add(id(owner))
                 continue
             del self._spool[position]
-            self._spooled_bytes -= parcel.size_bytes
-            parcel.books.unspool(parcel.rows)
-            parcel.is_spooled = False
-            parcel.gate = owner.gate
-            parcel.request.chunk.behavior_index = owner.index
-            self._bytes += parcel.size_bytes
-            parcel.gate.sealed(parcel.size_bytes)
-            self._number(parcel)
-            return parcel
+            self._spooled_bytes -= outgoing.size_bytes
+            outgoing.books.unspool(outgoing.rows)
+            outgoing.is_spooled = False
+            outgoing.gate = owner.gate
+            outgoing.request.chunk.behavior_index = owner.index
+            self._bytes += outgoing.size_bytes
+            outgoing.gate.sealed(outgoing.size_bytes)
+            self._number(outgoing)
+            return outgoing
         return None
 
-    def _number(self, parcel: Parcel) -> None:
-        parcel.sequence = self._next_sequence
-        chunk = parcel.request.chunk
-        chunk.sequence = parcel.sequence
-        estimated_bytes, parcel.size_bytes = parcel.size_bytes, chunk.ByteSize()
-        parcel.gate.sent(estimated_bytes, parcel.size_bytes)
-        self._bytes += parcel.size_bytes - estimated_bytes
+    def _number(self, outgoing: OutgoingChunk) -> None:
+        outgoing.sequence = self._next_sequence
+        chunk = outgoing.request.chunk
+        chunk.sequence = outgoing.sequence
+        estimated_bytes, outgoing.size_bytes = outgoing.size_bytes, chunk.ByteSize()
+        outgoing.gate.sent(estimated_bytes, outgoing.size_bytes)
+        self._bytes += outgoing.size_bytes - estimated_bytes
         self._next_sequence += 1
-        self._sent.append(parcel)
+        self._sent.append(outgoing)
         self._resent += 1
 
-    def _settle(self, through: int) -> list[Parcel]:
-        settled: list[Parcel] = []
+    def _settle(self, through: int) -> list[OutgoingChunk]:
+        settled: list[OutgoingChunk] = []
         while self._sent and self._sent[0].sequence <= through:
-            parcel = self._sent.popleft()
-            parcel.books.acked(parcel.rows)
-            self._bytes -= parcel.size_bytes
-            settled.append(parcel)
+            outgoing = self._sent.popleft()
+            outgoing.books.acked(outgoing.rows)
+            self._bytes -= outgoing.size_bytes
+            settled.append(outgoing)
         self._resent = max(0, self._resent - len(settled))
         return settled
 
 
-def _give_up(parcel: Parcel, reason: str) -> None:
+def _give_up(outgoing: OutgoingChunk, reason: str) -> None:
     """Counts the rows of a spooled or unacked chunk as dropped."""
-    if parcel.is_spooled:
-        parcel.books.unspool(parcel.rows)
-    parcel.books.drop(reason, parcel.rows)
+    if outgoing.is_spooled:
+        outgoing.books.unspool(outgoing.rows)
+    outgoing.books.drop(reason, outgoing.rows)

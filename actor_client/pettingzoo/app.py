@@ -14,9 +14,9 @@ from actor_client.endings import limited, watching
 from actor_client.envs.errors import EnvironmentFailed, EnvironmentFailedTooOften, UnknownEnvironment, one_line
 from actor_client.envs.factory import DEFAULT_BEHAVIOR, behavior_of
 from actor_client.exits import ActorError, ExitCode
+from actor_client.pettingzoo.agent_roles import AgentRoles, RoleRules, unmatched
 from actor_client.pettingzoo.agents import Agents
 from actor_client.pettingzoo.batches import Reader
-from actor_client.pettingzoo.cast import Cast, CastingRules, unmatched
 from actor_client.pettingzoo.environment import AgentEnvironment, Calls, close
 from actor_client.pettingzoo.factory import make_agents
 from actor_client.rollout.agents.stepping import SteppingLoop
@@ -55,7 +55,7 @@ class PettingZooAdapter(AgentAdapter):
         super().__init__(settings, settings.env, settings.opponent)
         self.connecting = {"env": settings.env, "num_envs": settings.num_envs}
         self._settings = settings
-        self._rules = CastingRules(settings.behavior_rules, settings.team_rules, settings.group_rules)
+        self._rules = RoleRules(settings.behavior_rules, settings.team_rules, settings.group_rules)
         self._made: list[Agents] = []
 
     @contextmanager
@@ -81,7 +81,7 @@ class PettingZooAdapter(AgentAdapter):
         """
         settings = self._settings
         try:
-            Reader(Cast(self._rules, DEFAULT_BEHAVIOR), agents.environment, settings.group_reward)
+            Reader(AgentRoles(self._rules, DEFAULT_BEHAVIOR), agents.environment, settings.group_reward)
         except ActorError:
             raise
         except Exception as error:
@@ -104,7 +104,7 @@ class PettingZooAdapter(AgentAdapter):
         settings, link, made = self._settings, actor.link, self._made
         own = behavior_of(settings.env)
         name = (run.behaviors or (own,))[0] if self._rules.behaviors else behavior_of_run(run, own, _CHOOSE)
-        cast, calls = Cast(self._rules, name), Calls(settings.num_envs)
+        roles, calls = AgentRoles(self._rules, name), Calls(settings.num_envs)
         environments: list[AgentEnvironment] = []
 
         def close_all() -> None:
@@ -118,7 +118,7 @@ class PettingZooAdapter(AgentAdapter):
                         len(environments),
                         made.pop(0),
                         self._make,
-                        cast=cast,
+                        roles=roles,
                         link=link,
                         calls=calls,
                         share=settings.group_reward,

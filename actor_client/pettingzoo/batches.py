@@ -13,8 +13,8 @@ from rollcast.unity.finite import zero_what_is_not_finite
 
 from actor_client.envs.base import MaskArray, Observations
 from actor_client.envs.infos import check_masks, episode_numbers, read_mask
+from actor_client.pettingzoo.agent_roles import NO_GROUP, AgentRoles, Form, Seat
 from actor_client.pettingzoo.agents import AgentReport, Report, WrongReport
-from actor_client.pettingzoo.cast import NO_GROUP, Cast, Form, Seat
 from actor_client.rollout.agents.interface import AskingAgents, EndedAgents
 
 GroupReward = Literal["own", "sum", "mean"]
@@ -110,13 +110,13 @@ class Reader:
     """Reads the reports of one environment.
 
     Args:
-        cast: The seats of agents.
+        roles: The seats of agents.
         environment: The PettingZoo environment.
         share: See `GroupReward`.
     """
 
-    def __init__(self, cast: Cast, environment: Any, share: GroupReward) -> None:
-        self._cast = cast
+    def __init__(self, roles: AgentRoles, environment: Any, share: GroupReward) -> None:
+        self._roles = roles
         self._environment = environment
         self._numbers: dict[str, int] = {}
         self._seats: dict[str, Seat] = {}
@@ -133,10 +133,10 @@ class Reader:
         self._possible = frozenset(self._numbers)
 
     def seat(self, agent: str) -> Seat:
-        """Returns the seat of an agent; see `Cast.seat`."""
+        """Returns the seat of an agent; see `AgentRoles.seat`."""
         seat = self._seats.get(agent)
         if seat is None:
-            seat = self._seats[agent] = self._cast.seat(self._environment, agent)
+            seat = self._seats[agent] = self._roles.seat(self._environment, agent)
         return seat
 
     @property

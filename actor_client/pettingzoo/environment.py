@@ -16,9 +16,9 @@ from actor_client.envs.parameters import OPTION, EnvironmentParameters, setter_o
 from actor_client.envs.seeds import environment_seed
 from actor_client.envs.tracebacks import place_of_code
 from actor_client.exits import ActorError
+from actor_client.pettingzoo.agent_roles import AgentRoles, Form
 from actor_client.pettingzoo.agents import Agents, Report, WrongReport
 from actor_client.pettingzoo.batches import GroupReward, Part, Reader
-from actor_client.pettingzoo.cast import Cast, Form
 from actor_client.policy.actions import Actions
 from actor_client.rollout.agents.interface import AgentRequest
 from actor_client.rollout.agents.stepping import AgentReport
@@ -71,7 +71,7 @@ class AgentEnvironment:
         worker: Number of the environment in this actor.
         agents: The environment, made before.
         make: Makes it again after a failure.
-        cast: The seats of agents.
+        roles: The seats of agents.
         link: The session, for seeds.
         calls: Notes calls, for the watch.
         share: See `GroupReward`.
@@ -90,7 +90,7 @@ class AgentEnvironment:
         agents: Agents,
         make: Callable[[], Agents],
         *,
-        cast: Cast,
+        roles: AgentRoles,
         link: SessionLink,
         calls: Calls,
         share: GroupReward,
@@ -101,7 +101,7 @@ class AgentEnvironment:
         self.revision = 0
         self.steps = 0
         self._make = make
-        self._cast = cast
+        self._roles = roles
         self._link = link
         self._calls = calls
         self._share = share
@@ -122,7 +122,7 @@ class AgentEnvironment:
             UnsupportedSpace: It has other spaces than before.
         """
         self._agents, self._is_open = agents, True
-        self._reader = Reader(self._cast, agents.environment, self._share)
+        self._reader = Reader(self._roles, agents.environment, self._share)
         self._setter = setter_of(agents.environment)
         self._takes_options = takes_options(agents.environment)
         self._begins, self._actions = True, None

@@ -18,7 +18,7 @@ from rollcast.demonstrations.fields import has_too_many_fields
 from rollcast.throttle import Throttle
 from rollcast.unity.communicator_objects.unity_message_pb2 import UnityMessageProto, UnityOutputProto
 
-from actor_client.counts import STEP_SECONDS, Tally
+from actor_client.counts import STEP_SECONDS, Histogram
 from actor_client.unity import replies
 from actor_client.unity.mailbox import BadPlayerData, Kind, Mailbox, Post
 from actor_client.unity.replies import OK_STATUS
@@ -45,8 +45,8 @@ class ConversationCounts:
 
     def __init__(self) -> None:
         self.exchanges = 0
-        self.answer_seconds = Tally(STEP_SECONDS)
-        self.player_seconds = Tally(STEP_SECONDS)
+        self.answer_seconds = Histogram(STEP_SECONDS)
+        self.player_seconds = Histogram(STEP_SECONDS)
         self.refused = 0
 
 

@@ -89,7 +89,9 @@ class Gateway:
         self._heartbeat = heartbeat or Heartbeat()
         self.counts = AgentCounts()
         self._clock = clock
-        self._players = [Player(conversation.worker, channels(conversation.worker)) for conversation in conversations]
+        self._players = [
+            PlayerState(conversation.worker, channels(conversation.worker)) for conversation in conversations
+        ]
         self._loop = AgentLoop(
             link,
             run_info.assignment,
@@ -198,7 +200,7 @@ class Gateway:
         elif post.kind is Kind.LEFT:
             self._drop(player)
 
-    def _drop(self, player: Player) -> None:
+    def _drop(self, player: PlayerState) -> None:
         """Discards a player's open rows, and warns of the lost steps."""
         player.leave()
         before = self._discarded_steps()
@@ -210,7 +212,7 @@ class Gateway:
     def _discarded_steps(self) -> int:
         return sum(books.discarded.get(LOST, 0) for books in self._link.books().values())
 
-    def _greet(self, post: Post, player: Player) -> None:
+    def _greet(self, post: Post, player: PlayerState) -> None:
         self._drop(player)
         hello = post.content
         self._conversations[post.worker].reader = PlayerReader(player.worker, hello.package_version)
@@ -224,7 +226,7 @@ class Gateway:
         )
         post.answer(replies.greeting(hello, seed, max(1, self._run.environment_settings.num_areas)))
 
-    def _step(self, post: Post, player: Player, step: PlayerStep) -> None:
+    def _step(self, post: Post, player: PlayerState, step: PlayerStep) -> None:
         if post.is_answered:
             return
         exchange = Exchange(post, player)
@@ -275,7 +277,7 @@ class Gateway:
                     self.counts.faulty_agents += int(faulty.sum())
 
 
-def _request(exchange: Exchange, player: Player, part: Part) -> AgentRequest:
+def _request(exchange: Exchange, player: PlayerState, part: Part) -> AgentRequest:
     """Returns a message's agents of one behavior id, for the loop."""
     step = part.step
     return AgentRequest(
@@ -300,7 +302,7 @@ def player_seed(run_seed: int, actor_index: int, worker: int) -> int:
     return int(np.random.SeedSequence((run_seed, actor_index, _STREAM_KEY, worker)).generate_state(1)[0]) & mask
 
 
-class Player:
+class PlayerState:
     """One player as the stepping thread sees it, across its restarts.
 
     Args:
@@ -383,7 +385,7 @@ class Exchange:
 
     __slots__ = ("_post", "_reply", "open_parts", "simulator")
 
-    def __init__(self, post: Post, player: Player) -> None:
+    def __init__(self, post: Post, player: PlayerState) -> None:
         self._post = post
         self.simulator = player
         self.open_parts = 0

@@ -9,7 +9,7 @@ from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from actor_client.counts import BATCH_AGENTS, STEP_SECONDS, AgentCounts, Tally
+from actor_client.counts import BATCH_AGENTS, STEP_SECONDS, AgentCounts, Histogram
 from actor_client.metrics import PREFIX, counter, histogram
 from actor_client.unity.conversation import Conversation, Phase
 
@@ -36,9 +36,9 @@ class PlayersSnapshot:
     restarts: int = 0
     exchanges: int = 0
     refused: int = 0
-    answer_seconds: Tally = field(default_factory=lambda: Tally(STEP_SECONDS))
-    player_seconds: Tally = field(default_factory=lambda: Tally(STEP_SECONDS))
-    batch_agents: Tally = field(default_factory=lambda: Tally(BATCH_AGENTS))
+    answer_seconds: Histogram = field(default_factory=lambda: Histogram(STEP_SECONDS))
+    player_seconds: Histogram = field(default_factory=lambda: Histogram(STEP_SECONDS))
+    batch_agents: Histogram = field(default_factory=lambda: Histogram(BATCH_AGENTS))
     faulty_agents: int = 0
     resets: int = 0
 
@@ -66,11 +66,11 @@ def snapshot(conversations: Sequence[Conversation], counts: AgentCounts, restart
     )
 
 
-def _sum(tallies: Sequence[Tally]) -> Tally:
+def _sum(histograms: Sequence[Histogram]) -> Histogram:
     """Returns the sum of several histograms with the same bounds."""
-    merged = Tally(STEP_SECONDS)
-    merged.counts = [sum(counts) for counts in zip(*(tally.counts for tally in tallies), strict=True)]
-    merged.total = sum(tally.total for tally in tallies)
+    merged = Histogram(STEP_SECONDS)
+    merged.counts = [sum(counts) for counts in zip(*(histogram.counts for histogram in histograms), strict=True)]
+    merged.total = sum(histogram.total for histogram in histograms)
     return merged
 
 

@@ -44,8 +44,8 @@ class Footprint:
 
 
 @dataclass(frozen=True, slots=True)
-class JudgeDeclaration:
-    """Asks the trainers what training a behavior requires. `Judgement` is the reply, even while the trainers are busy.
+class EstimateMemory:
+    """Asks the trainers what training a behavior requires. `MemoryEstimate` is the reply, even while the trainers are busy.
 
     Attributes:
         number: Number of the question; repeated in the answer.
@@ -59,15 +59,15 @@ class JudgeDeclaration:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
-    """Answers a `JudgeDeclaration`.
+class MemoryEstimate:
+    """Answers a `EstimateMemory`.
 
     Attributes:
         number: Number of the question.
         footprint: Memory that training requires; None if the behavior cannot be trained.
         refusal: Why it cannot be trained, for the actor that declared it.
         metadata: Metadata of the refusal, for programs.
-        fault: Error of the judgement itself, independent of the declaration; its traceback is in the log.
+        fault: Error of the estimate itself, independent of the declaration; its traceback is in the log.
     """
 
     number: int

@@ -10,7 +10,7 @@ from rollcast.enums import HoldReason
 from rollcast.v1 import policy_pb2
 
 from learner.link.control import Answer, Closed, Failed, Finished, Freed, Stopped
-from learner.link.footprint import Judgement
+from learner.link.footprint import MemoryEstimate
 from learner.link.matches import Match
 from learner.link.opening import Logged, NotOpened, Opened
 from learner.link.turns import Turn
@@ -204,7 +204,7 @@ ToFront = (
     | EndEvaluation
     | StartMatch
     | Stats
-    | Judgement
+    | MemoryEstimate
     | Answer
     | Finished
     | Failed

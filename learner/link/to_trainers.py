@@ -10,7 +10,7 @@ from rollcast.specs import BehaviorSpec
 from rollcast.trajectories import Chunk
 
 from learner.link.control import Close, Request, Seen, StopTurns
-from learner.link.footprint import JudgeDeclaration
+from learner.link.footprint import EstimateMemory
 from learner.link.opening import Begin, GiveUp, Hello
 from learner.link.turns import Follow, Over, Turn
 from learner.shared.leave_one_out import Source
@@ -161,7 +161,7 @@ ToTrainers = (
     | QueueFull
     | Books
     | Actors
-    | JudgeDeclaration
+    | EstimateMemory
     | Request
     | StopTurns
     | Seen

@@ -14,7 +14,7 @@ from learner.shared.runfolder.choice import BehaviorCheckpoint, read_initial
 from learner.shared.runfolder.store import read_run_state
 from learner.shared.saved_values import reason
 from learner.shared.settings.trainer import TrainerSettings
-from learner.training.trainers.judge import require_initial_fit
+from learner.training.trainers.memory_estimate import require_initial_fit
 
 
 def initial_problem(behavior: str, path: Path, settings: TrainerSettings, *, is_training: bool) -> str:

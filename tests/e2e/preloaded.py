@@ -57,7 +57,7 @@ _TRAINERS: Final = (
     "learner.training.export.unity",
     "learner.training.run.following",
     "learner.training.run.training",
-    "learner.training.trainers.judge",
+    "learner.training.trainers.memory_estimate",
     "onnx",
     "onnxruntime",
     "torch.distributed.run",
@@ -469,7 +469,7 @@ def _load(kind: str) -> None:
     for name in _MODULES[kind]:
         importlib.import_module(name)
     if kind == "trainers":
-        importlib.import_module("learner.training.trainers.judge").load_meta_device()
+        importlib.import_module("learner.training.trainers.memory_estimate").load_meta_device()
     elif "torch" in sys.modules:
         raise RuntimeError(f"the modules of {kind} load torch")
     threads = sum(1 for _ in Path("/proc/self/task").iterdir())

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rollcast.demonstrations.reading import read_demonstration
 
-from actor_client.pettingzoo.cast import Cast, CastingRules
+from actor_client.pettingzoo.agent_roles import AgentRoles, RoleRules
 from actor_client.pettingzoo.factory import make_agents
 from tests.e2e.processes import Child, LearnerProcess, Processes, processes_in
 from tests.e2e.runs import small, write_run
@@ -92,7 +92,7 @@ def test_episodes_are_recorded_and_evaluated(tmp_path: Path) -> None:
         )
         ends_well(learner, [actor])
         environment = make_agents("simple_spread_v3", {}).environment
-        spec = Cast(CastingRules(), "Zoo").seat(environment, "agent_0").form.spec
+        spec = AgentRoles(RoleRules(), "Zoo").seat(environment, "agent_0").form.spec
         recorded = read_demonstration(tmp_path / "spread.demo", spec)
         assert recorded.episodes >= 3
         options = ["--env", "simple_spread_v3", "--pettingzoo", "--episodes", "12"]

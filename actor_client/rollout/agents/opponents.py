@@ -15,7 +15,7 @@ from actor_client.policy.actions import ActingPolicy, Actions, FloatArray, merge
 from actor_client.policy.noise import Noise
 from actor_client.rollout.agents.batches import joined
 from actor_client.rollout.agents.interface import AgentRequest, EndedAgents
-from actor_client.rollout.agents.players import PlayedRound, Player
+from actor_client.rollout.agents.players import AgentEpisode, PlayedRound
 from actor_client.rollout.agents.scripts import ScriptedOpponent
 from actor_client.rollout.assignment import Seat
 from actor_client.rollout.episodes import FinishedGame
@@ -180,7 +180,7 @@ class OpponentRound(PlayedRound):
             parts.append((chosen, actions._replace(memory_in=None, memory_out=None)))
         return merged(parts)
 
-    def _policy(self, player: Player) -> ActingPolicy | None:
+    def _policy(self, player: AgentEpisode) -> ActingPolicy | None:
         """Returns what acts for an agent: the policy of its match, at first uniformly; None until it is available."""
         seat = player.seat or self.seat
         if player.policy is None:
@@ -191,11 +191,11 @@ class OpponentRound(PlayedRound):
             return player.policy.uniform()
         return player.policy.greedy() if seat.deterministic else player.policy
 
-    def _begin(self, env: int, identity: int, episode: int, settings_revision: int) -> Player:
+    def _begin(self, env: int, identity: int, episode: int, settings_revision: int) -> AgentEpisode:
         counts, version = self._quota.begin(), self._version(self.seat)
-        return Player(env, identity, episode, settings_revision, version, counts=counts, seat=self.seat)
+        return AgentEpisode(env, identity, episode, settings_revision, version, counts=counts, seat=self.seat)
 
-    def _end(self, games: Mapping[int, FinishedGame], player: Player, end: SegmentEnd, result: int) -> None:
+    def _end(self, games: Mapping[int, FinishedGame], player: AgentEpisode, end: SegmentEnd, result: int) -> None:
         version = self._version(player.seat or self.seat) if player.policy is None else player.policy.version
         record = player.record(end, version, result)
         if not player.counts:
@@ -235,7 +235,7 @@ class OpponentRound(PlayedRound):
         self._reported = self._counted
 
 
-def _memory(policy: ActingPolicy, players: Sequence[Player]) -> FloatArray | None:
+def _memory(policy: ActingPolicy, players: Sequence[AgentEpisode]) -> FloatArray | None:
     """Returns the memories of agents before a step, float32 [n, m]; None for a policy without memory."""
     size = policy.memory.size
     if not size:
@@ -248,7 +248,7 @@ def _memory(policy: ActingPolicy, players: Sequence[Player]) -> FloatArray | Non
     return memory
 
 
-def _remember(policy: ActingPolicy, players: Sequence[Player], memory: FloatArray | None) -> None:
+def _remember(policy: ActingPolicy, players: Sequence[AgentEpisode], memory: FloatArray | None) -> None:
     if memory is None:
         return
     for row, player in zip(memory, players, strict=True):

@@ -20,7 +20,7 @@ Index = NDArray[np.int64]
 
 
 @dataclass(slots=True, eq=False)
-class Player:
+class AgentEpisode:
     """One agent in its episode.
 
     Attributes:
@@ -96,9 +96,9 @@ class Player:
         )
 
 
-Begin: TypeAlias = Callable[[int, int, int, int], Player]
+Begin: TypeAlias = Callable[[int, int, int, int], AgentEpisode]
 """Returns the player of a new agent: environment, id, number of the episode, revision of the settings."""
-End: TypeAlias = Callable[[Player, SegmentEnd, int], None]
+End: TypeAlias = Callable[[AgentEpisode, SegmentEnd, int], None]
 """Takes a player whose episode ended, the kind of end, and the result that its environment says."""
 
 
@@ -112,8 +112,8 @@ class Players:
     """
 
     def __init__(self) -> None:
-        self._known: dict[int, dict[int, Player]] = {}
-        self._waiting: dict[int, Player] = {}
+        self._known: dict[int, dict[int, AgentEpisode]] = {}
+        self._waiting: dict[int, AgentEpisode] = {}
         self._next_ticket = 0
         self._episodes = 0
         self.most = 0
@@ -123,11 +123,11 @@ class Players:
     def __len__(self) -> int:
         return sum(map(len, self._known.values()))
 
-    def all(self) -> list[Player]:
+    def all(self) -> list[AgentEpisode]:
         """Returns all agents with running episodes."""
         return list(chain.from_iterable(known.values() for known in self._known.values()))
 
-    def get(self, env: int, identity: int) -> Player:
+    def get(self, env: int, identity: int) -> AgentEpisode:
         """Returns an agent with a running episode."""
         return self._known[env][identity]
 
@@ -184,7 +184,7 @@ class Players:
             if player is not None:
                 end(player, SegmentEnd.TRUNCATED if interrupted else SegmentEnd.TERMINATED, result)
 
-    def drop_env(self, env: int) -> list[Player]:
+    def drop_env(self, env: int) -> list[AgentEpisode]:
         """Forgets the agents of an environment that was lost or reset, and returns them."""
         gone = list(self._known.pop(env, {}).values())
         self.in_flight -= sum(player.is_answered for player in gone)
@@ -192,7 +192,7 @@ class Players:
         self._waiting = {ticket: player for ticket, player in self._waiting.items() if player not in lost}
         return gone
 
-    def _complete(self, known: dict[int, Player], batch: AgentBatch) -> None:
+    def _complete(self, known: dict[int, AgentEpisode], batch: AgentBatch) -> None:
         faulty: Sequence[bool] = [False] * len(batch.ids) if batch.faulty is None else batch.faulty.tolist()
         rewards, shared = batch.rewards.tolist(), batch.group_rewards.tolist()
         for identity, reward, group_reward, bad in zip(batch.ids.tolist(), rewards, shared, faulty, strict=True):
@@ -258,5 +258,5 @@ class PlayedRound(ABC):
         """Sends everything."""
 
     @abstractmethod
-    def _begin(self, env: int, identity: int, episode: int, settings_revision: int) -> Player:
+    def _begin(self, env: int, identity: int, episode: int, settings_revision: int) -> AgentEpisode:
         """Returns the player of a new agent."""

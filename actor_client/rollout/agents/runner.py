@@ -16,7 +16,7 @@ from actor_client.policy.actions import ActingPolicy, Actions, FloatArray, Polic
 from actor_client.policy.noise import Noise
 from actor_client.rollout.agents.interface import AgentRequest, EndedAgents, Observer
 from actor_client.rollout.agents.opponents import OpponentRound
-from actor_client.rollout.agents.players import PlayedRound, Player
+from actor_client.rollout.agents.players import AgentEpisode, PlayedRound
 from actor_client.rollout.agents.recorder import MAX_AGENTS, AgentRecorder
 from actor_client.rollout.agents.scripts import ScriptedOpponent
 from actor_client.rollout.assignment import Task
@@ -438,12 +438,12 @@ class AgentEvaluationRound(EvaluationRound, PlayedRound):
         self._stale.discard(env)
         self._quota.lose(sum(player.counts for player in self._players.drop_env(env)))
 
-    def _begin(self, env: int, identity: int, episode: int, settings_revision: int) -> Player:
+    def _begin(self, env: int, identity: int, episode: int, settings_revision: int) -> AgentEpisode:
         version = 0 if self.policy is None else self.policy.version
         counts = env not in self._stale and self._quota.begin()
-        return Player(env, identity, episode, settings_revision, version, counts=counts)
+        return AgentEpisode(env, identity, episode, settings_revision, version, counts=counts)
 
-    def _end(self, player: Player, end: SegmentEnd, result: int) -> None:
+    def _end(self, player: AgentEpisode, end: SegmentEnd, result: int) -> None:
         policy = self.policy
         if not player.counts or policy is None:
             return

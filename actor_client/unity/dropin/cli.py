@@ -20,7 +20,7 @@ from actor_client.platform import plain_interrupts
 from actor_client.settings.addresses import EDITOR_PORT, early_ports
 from actor_client.unity.dropin import commands
 from actor_client.unity.dropin.addresses import USUAL_ADDRESS, LearnerAddress, reserved_address
-from actor_client.unity.dropin.commands import LEARNER_MODULE, Plan, make_plan
+from actor_client.unity.dropin.commands import LEARNER_MODULE, StartPlan, make_plan
 from actor_client.unity.dropin.exits import STOPPED_EARLY, DropInError, ExitCode, of_gateway
 from actor_client.unity.dropin.flags import PROG, Given, parse
 from actor_client.unity.dropin.processes import Hooks, RunProcesses, StopSignals, answers
@@ -134,7 +134,7 @@ def _run(given: Given, console: Console) -> int:
             ).run()
 
 
-def _plan(given: Given, signals: StopSignals) -> Plan:
+def _plan(given: Given, signals: StopSignals) -> StartPlan:
     """Returns the plan of what to start.
 
     Raises:
@@ -150,7 +150,7 @@ def _plan(given: Given, signals: StopSignals) -> Plan:
     return plan
 
 
-def _say_serving(console: Console, plan: Plan, address: LearnerAddress) -> None:
+def _say_serving(console: Console, plan: StartPlan, address: LearnerAddress) -> None:
     console.info("run_started", f"run {plan.run_id} in {plan.folder}: the learner is at {address.listen}")
     if not address.is_usual:
         console.info("port_moved", f"{plan.address} is taken, so another port was chosen")
@@ -193,7 +193,7 @@ def _require_build(env_path: str | None) -> None:
             find_build(env_path)
 
 
-def _require_ports(given: Given, plan: Plan) -> None:
+def _require_ports(given: Given, plan: StartPlan) -> None:
     """Checks that the players' ports are free, before anything is started.
 
     Raises:

@@ -26,7 +26,7 @@ QUIET_SECONDS: Final = 30
 """Seconds in which the gateway does not report a missing learner, which starts seconds after the gateway."""
 
 
-class Plan(NamedTuple):
+class StartPlan(NamedTuple):
     """The resolved settings that decide what is started.
 
     Attributes:
@@ -93,7 +93,7 @@ class Plan(NamedTuple):
         )
 
 
-def make_plan(given: Given) -> Plan:
+def make_plan(given: Given) -> StartPlan:
     """Asks the learner to resolve the run file and the flags, and to check that a run can start with them.
 
     Raises:
@@ -113,10 +113,10 @@ def make_plan(given: Given) -> Plan:
     if checked.returncode != 0:
         sys.stderr.write(checked.stderr)
         raise DropInError(checked.returncode if checked.returncode > 0 else ExitCode.LEARNER_KILLED)
-    return Plan.of(json.loads(checked.stdout))
+    return StartPlan.of(json.loads(checked.stdout))
 
 
-def require_identity(given: Given, plan: Plan) -> None:
+def require_identity(given: Given, plan: StartPlan) -> None:
     """Checks that the gateway of a learner with TLS has an identity, before anything is started.
 
     Raises:
@@ -142,7 +142,7 @@ def env_args(given: Given) -> list[str]:
     return [] if given.env_args is None else ["--env-args", *given.env_args]
 
 
-def learner(given: Given, plan: Plan, address: LearnerAddress) -> list[str]:
+def learner(given: Given, plan: StartPlan, address: LearnerAddress) -> list[str]:
     """Returns the command of the learner."""
     rest = [] if plan.log_format != "auto" else ["--log-format=mlagents"]
     added = [] if given.has_address else ["--address"]
@@ -151,7 +151,7 @@ def learner(given: Given, plan: Plan, address: LearnerAddress) -> list[str]:
     return [*learner_command("serve", given), *own, *env_args(given)]
 
 
-def gateway(given: Given, plan: Plan, address: LearnerAddress, error_file: Path) -> list[str]:
+def gateway(given: Given, plan: StartPlan, address: LearnerAddress, error_file: Path) -> list[str]:
     """Returns the command of the gateway, with all the values of the run file so that it need not wait for them.
 
     Args:
@@ -174,7 +174,7 @@ def gateway(given: Given, plan: Plan, address: LearnerAddress, error_file: Path)
     ]
 
 
-def _gateway_options(plan: Plan, address: LearnerAddress) -> Iterator[str]:
+def _gateway_options(plan: StartPlan, address: LearnerAddress) -> Iterator[str]:
     yield f"--learner={address.local}"
     yield f"--name={GATEWAY_NAME}"
     yield f"--quiet-seconds={QUIET_SECONDS}"
@@ -199,7 +199,7 @@ def _gateway_options(plan: Plan, address: LearnerAddress) -> Iterator[str]:
         yield "--log-level=debug"
 
 
-def port_flags(given: Given, plan: Plan) -> dict[str, object]:
+def port_flags(given: Given, plan: StartPlan) -> dict[str, object]:
     """Returns what the gateway is told about the ports for players, by setting."""
     words = (word.removeprefix("--").partition("=") for word in given.gateway)
     flags: dict[str, object] = {name.replace("-", "_"): value or "true" for name, _, value in words}
@@ -208,7 +208,7 @@ def port_flags(given: Given, plan: Plan) -> dict[str, object]:
     return flags
 
 
-def another_machine(plan: Plan, address: LearnerAddress) -> str:
+def another_machine(plan: StartPlan, address: LearnerAddress) -> str:
     """Returns the command for a gateway on another machine, as a line for the user."""
     security = "--certs certs" if plan.has_tls else "--insecure"
     if not address.is_shared:

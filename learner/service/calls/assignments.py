@@ -79,7 +79,7 @@ class Assignments:
         return np.where(assignments == sent_as, np.uint64(number), np.uint64(0))
 
     def opening(self, session_id: str, *, resumed: bool) -> policy_pb2.Assignment | None:
-        """Returns the assignment with which a session opens; see `Hub.opening_assignment`."""
+        """Returns the assignment with which a session opens; see `SessionRouter.opening_assignment`."""
         own = self._own.get(session_id) if resumed else None
         if own is not None:
             return policy_pb2.SubscribeResponse.FromString(own).assignment

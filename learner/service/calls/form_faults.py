@@ -9,7 +9,7 @@ import structlog
 from rollcast.errors import Quarantined
 from rollcast.text import printable
 
-from learner.service.calls.hub import Hub
+from learner.service.calls.session_router import SessionRouter
 from learner.service.ingest.quarantine import FORM_FAULTS, MAX_FAULTS, Place
 from learner.service.ingest.session import ActorSession
 from learner.service.ingest.session_ids import short_id
@@ -26,13 +26,13 @@ class FormFaults:
     Bytes that cannot be parsed do neither, and cost no more than their size.
 
     Args:
-        hub: Ends the streams of sessions.
+        router: Ends the streams of sessions.
         sessions: Sessions of the actors, and the places that are shut out.
         metrics: Metrics in which quarantines are counted.
     """
 
-    def __init__(self, hub: Hub, sessions: SessionTable, metrics: SessionMetrics) -> None:
-        self._hub = hub
+    def __init__(self, router: SessionRouter, sessions: SessionTable, metrics: SessionMetrics) -> None:
+        self._router = router
         self._sessions = sessions
         self._metrics = metrics
 
@@ -70,7 +70,7 @@ class FormFaults:
             next=f"correct the actor; rollcast release {name!r} lets it in earlier",
         )
         for session in self._sessions.end_place(place):
-            self._hub.forget(
+            self._router.forget(
                 session,
                 Quarantined(
                     f"session {short_id(session.session_id)} ended: actor {name!r} is shut out for {seconds:.0f} s "

@@ -13,8 +13,8 @@ from rollcast.limits import SHA256_BYTES
 from rollcast.v1 import policy_pb2
 
 from learner.service.calls.form_faults import FormFaults
-from learner.service.calls.hub import Hub
 from learner.service.calls.methods import BOUND, BytesContext, Handlers, check_entries, unary_stream
+from learner.service.calls.session_router import SessionRouter
 from learner.service.identity.access import CALLER, check_behavior
 from learner.service.ingest.behaviors import Behavior, BehaviorTable
 from learner.service.ingest.session import ActorSession
@@ -40,7 +40,7 @@ class PolicyService:
 
     def __init__(
         self,
-        hub: Hub,
+        router: SessionRouter,
         sessions: SessionTable,
         behaviors: BehaviorTable,
         store: PolicyStore,
@@ -53,7 +53,7 @@ class PolicyService:
         self._faults = faults
         self._snapshots = snapshots
         self._metrics = metrics
-        self._hub = hub
+        self._router = router
         self._sessions = sessions
         self._behaviors = behaviors
         self._store = store
@@ -69,18 +69,18 @@ class PolicyService:
 
     async def subscribe(self, request: policy_pb2.SubscribeRequest, context: BytesContext) -> None:
         """Sends policies and assignments until the session ends."""
-        self._hub.check_admission()
+        self._router.check_admission()
         session = self._sessions.get(request.session_id, request.epoch, CALLER.get().name)
         with self._faults.of(session):
             check_entries(request.held, "policies held")
         held = {policy.behavior_index: (policy.generation, policy.version) for policy in request.held}
-        subscription = self._hub.subscribe(session, held, inline_bytes=request.inline_bytes)
+        subscription = self._router.subscribe(session, held, inline_bytes=request.inline_bytes)
         try:
             while (taken := await subscription.take()) is not None:
                 slot, messages = taken
                 await self._send(messages, context, is_policy=slot != ASSIGNMENT)
         finally:
-            self._hub.unsubscribe(session, subscription)
+            self._router.unsubscribe(session, subscription)
 
     async def get_policy(self, request: policy_pb2.GetPolicyRequest, context: BytesContext) -> None:
         """Sends one version."""

@@ -21,13 +21,13 @@ from learner.service.calls import policy_calls, session_calls, trajectory
 from learner.service.calls.budgets import CallBudgets
 from learner.service.calls.form_faults import FormFaults
 from learner.service.calls.guard import CallGuard
-from learner.service.calls.hub import DRAIN_RETRY_SECONDS, Hub, StatusKeeper
 from learner.service.calls.identity import IdentityGuard
 from learner.service.calls.listening import ADDRESS, listen
 from learner.service.calls.methods import add_service
 from learner.service.calls.policy_calls import PolicyService
 from learner.service.calls.run_info import RunInfo
 from learner.service.calls.session_calls import SessionService
+from learner.service.calls.session_router import DRAIN_RETRY_SECONDS, SessionRouter, StatusKeeper
 from learner.service.calls.strangers import Strangers
 from learner.service.calls.trajectory import TrajectoryService
 from learner.service.identity.setup import Identity
@@ -108,7 +108,7 @@ class LearnerServer:
         self._metrics = metrics
         self._link = link
         self._broadcast = Broadcast(store, on_replaced=metrics.policies.sends["replaced"].inc)
-        self._hub = Hub(
+        self._router = SessionRouter(
             behaviors,
             sessions,
             self._broadcast,
@@ -121,10 +121,10 @@ class LearnerServer:
             task=task,
         )
         if run.assignment is not None:
-            self._hub.assign(run.assignment)
+            self._router.assign(run.assignment)
         newest_version = _newest_version(store, run.generation)
         self._guard = CallGuard(metrics.error, metrics.calls)
-        self._faults = FormFaults(self._hub, sessions, metrics.sessions)
+        self._faults = FormFaults(self._router, sessions, metrics.sessions)
         self._session_service = self._make_session_service(behaviors, run, newest_version)
         self._trajectory_service = self._make_trajectory_service(behaviors, ledger, newest_version)
         self._policy_service = self._make_policy_service(behaviors, store, snapshots)
@@ -153,7 +153,7 @@ class LearnerServer:
         self, behaviors: BehaviorTable, run: RunInfo, newest_version: Callable[[str], int | None]
     ) -> SessionService:
         return SessionService(
-            self._hub,
+            self._router,
             self._sessions,
             behaviors,
             run,
@@ -167,7 +167,7 @@ class LearnerServer:
         self, behaviors: BehaviorTable, store: PolicyStore, snapshots: SnapshotFiles | None
     ) -> PolicyService:
         return PolicyService(
-            self._hub,
+            self._router,
             self._sessions,
             behaviors,
             store,
@@ -186,13 +186,13 @@ class LearnerServer:
             self._sessions,
             ledger,
             newest_version=newest_version,
-            order_numbers=self._hub.order_numbers,
-            matches=self._hub.given_matches,
-            on_agents=self._hub.roll_call.agents_changed,
+            order_numbers=self._router.order_numbers,
+            matches=self._router.given_matches,
+            on_agents=self._router.presence.agents_changed,
             metrics=metrics,
         )
         return TrajectoryService(
-            self._hub,
+            self._router,
             self._sessions,
             intake,
             metrics,
@@ -219,12 +219,12 @@ class LearnerServer:
     @property
     def is_serving(self) -> bool:
         """True if health checks report serving."""
-        return self._is_healthy and not self._hub.is_draining
+        return self._is_healthy and not self._router.is_draining
 
     @property
     def connected(self) -> int:
         """Number of actors that are uploading."""
-        return self._hub.connected
+        return self._router.connected
 
     async def start(self, *, falls_back: bool = False) -> None:
         """Listens.
@@ -252,8 +252,8 @@ class LearnerServer:
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         self._is_healthy = True
         await self._server.start()
-        self._hub.wake()
-        self._link.to_front.connect(lambda: self._loop.call_soon_threadsafe(self._hub.wake))
+        self._router.wake()
+        self._link.to_front.connect(lambda: self._loop.call_soon_threadsafe(self._router.wake))
         self._ticker = asyncio.create_task(self._tick())
         if self._callers is not None:
             self._bouncer = asyncio.create_task(self._end_strangers())
@@ -278,7 +278,7 @@ class LearnerServer:
             has_failed: Whether an error ends the learner, so that its restart is uncertain.
             reason: Why the run has ended, for the actors' logs.
         """
-        if self._hub.is_draining:
+        if self._router.is_draining:
             return
         await self._health.enter_graceful_shutdown()
         ended = f"the run has ended: {reason}" if reason else "the run has ended"
@@ -286,7 +286,7 @@ class LearnerServer:
         if has_failed:
             message = "the learner failed; actors can reconnect if it is restarted"
         retry_after_ms = 0 if final else round(DRAIN_RETRY_SECONDS * 1000)
-        self._hub.drain(trajectory_pb2.Drain(final=final, retry_after_ms=retry_after_ms, message=message))
+        self._router.drain(trajectory_pb2.Drain(final=final, retry_after_ms=retry_after_ms, message=message))
         awaited = {session.session_id for session in self._sessions.live() if session.is_connected}
         waits: list[asyncio.Task[Any]] = [asyncio.create_task(self._all_gone(awaited, final=final))]
         if hurry is not None:
@@ -304,10 +304,10 @@ class LearnerServer:
             return
         self._is_stopped = True
         await self._health.enter_graceful_shutdown()
-        self._hub.is_draining = True
+        self._router.is_draining = True
         await self._stop_serving_actors()
         self._link.to_front.connect(lambda: None)
-        self._hub.roll_call.stop()
+        self._router.presence.stop()
         tasks = [task for task in (self._ticker, self._bouncer) if task is not None]
         for task in tasks:
             task.cancel()
@@ -317,12 +317,12 @@ class LearnerServer:
         await self._broadcast.stop()
 
     async def _stop_serving_actors(self) -> None:
-        self._hub.end_all(Draining("the learner is stopping", retry_after_seconds=DRAIN_RETRY_SECONDS))
+        self._router.end_all(Draining("the learner is stopping", retry_after_seconds=DRAIN_RETRY_SECONDS))
         await self._server.stop(GRACE_SECONDS)
 
     async def _all_gone(self, awaited: set[str], *, final: bool) -> None:
         while awaited & self._still_here(final=final):
-            await self._hub.someone_left()
+            await self._router.someone_left()
 
     def _still_here(self, *, final: bool) -> set[str]:
         """Returns the sessions to wait for: in a final drain all that remain, otherwise those still uploading."""
@@ -342,7 +342,7 @@ class LearnerServer:
                     self._sessions.extend(late_seconds)
                 self._session_service.expire()
                 self._end_revoked()
-                self._hub.tick()
+                self._router.tick()
                 self._rates.update()
             except Exception as error:  # noqa: BLE001 - the next round may go well, and leases must go on running out
                 _log.error("tick_failed", exc_info=error)

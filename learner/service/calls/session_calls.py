@@ -41,9 +41,9 @@ from rollcast.v1 import session_pb2
 
 from learner.service.calls.budgets import Budget
 from learner.service.calls.form_faults import FormFaults
-from learner.service.calls.hub import Hub
 from learner.service.calls.methods import BOUND, BytesContext, Handlers, check_entries, unary
 from learner.service.calls.run_info import RunInfo
+from learner.service.calls.session_router import SessionRouter
 from learner.service.identity.access import CALLER, check_behavior
 from learner.service.identity.audit import Audit, Source, grpc_address
 from learner.service.ingest.behaviors import Behavior, BehaviorTable
@@ -77,7 +77,7 @@ class SessionService:
 
     def __init__(
         self,
-        hub: Hub,
+        router: SessionRouter,
         sessions: SessionTable,
         behaviors: BehaviorTable,
         run: RunInfo,
@@ -91,7 +91,7 @@ class SessionService:
         self._faults = faults
         self._newest_version = newest_version
         self._metrics = metrics
-        self._hub = hub
+        self._router = router
         self._sessions = sessions
         self._behaviors = behaviors
         self._run = run
@@ -123,11 +123,11 @@ class SessionService:
         session.opponent, session.opponent_by_seat = request.opponent, request.opponent_by_seat
         session.peer = grpc_address(context.peer())
         for over in opened.ended:
-            self._hub.forget(
+            self._router.forget(
                 over, SessionExpired(f"session {short_id(over.session_id)} ended: its actor opened another")
             )
-        self._hub.end_streams(session, SessionFenced(f"session {short_id(session.session_id)} was opened again"))
-        self._hub.roll_call.changed()
+        self._router.end_streams(session, SessionFenced(f"session {short_id(session.session_id)} was opened again"))
+        self._router.presence.changed()
         self._note_opened(opened, request, context)
         return session_pb2.OpenSessionResponse(
             protocol_revision=session.protocol_revision,
@@ -146,7 +146,7 @@ class SessionService:
             engine_settings=self._run.engine_settings,
             column_encodings=COLUMN_ENCODINGS,
             server_version=self._run.server_version,
-            assignment=self._hub.opening_assignment(session, resumed=opened.resumed),
+            assignment=self._router.opening_assignment(session, resumed=opened.resumed),
             settled_through=opened.settled_through,
         )
 
@@ -159,7 +159,7 @@ class SessionService:
             self._sessions.quarantine.check(place)
             with self._faults.of_place(place):
                 opening = _opening(request)
-            self._hub.check_admission()
+            self._router.check_admission()
             opened = self._sessions.open(opening)
             outcome = "resumed" if opened.resumed else "ok"
         except WireError as error:
@@ -188,7 +188,7 @@ class SessionService:
             check_agents(request.agents)
             spec = BehaviorSpec.from_message(request.spec)
         check_behavior(caller, spec.name)
-        if session.protocol_revision < MATCH_REVISION and self._hub.awaits_match(spec.name):
+        if session.protocol_revision < MATCH_REVISION and self._router.awaits_match(spec.name):
             raise ProtocolTooOld(
                 f"behavior {spec.name} has self-play, which needs protocol revision {MATCH_REVISION}; the actor uses "
                 f"{session.protocol_revision}: update the actor",
@@ -203,7 +203,7 @@ class SessionService:
             account = self._sessions.declare(
                 session, behavior, request.team, request.agents, follows_quota=request.follows_quota
             )
-        self._hub.declared(session, behavior)
+        self._router.declared(session, behavior)
         if is_new:
             _log.info("behavior_declared", behavior=behavior.name, actor=session.actor_name, agents=request.agents)
             self._tell_of_settings_without_behavior(behavior.name)
@@ -214,7 +214,7 @@ class SessionService:
             max_policy_lag=behavior.max_policy_lag,
             cut_at_swap=behavior.cut_at_swap,
             training=behavior.training,
-            awaits_assignment=self._hub.awaits_match(behavior.name),
+            awaits_assignment=self._router.awaits_match(behavior.name),
             replay=behavior.takes_any_generation,
         )
 
@@ -332,7 +332,7 @@ class SessionService:
             session.times.add(times, session.last_seen)
         if environments is not None:
             session.note_environments(environments)
-        self._hub.reported(session)
+        self._router.reported(session)
         report_ms = round(report_seconds(len(self._sessions.live())) * 1000)
         return session_pb2.RenewSessionResponse(lease_ms=self._lease_ms, report_ms=report_ms)
 
@@ -344,7 +344,7 @@ class SessionService:
         with self._faults.of(session):
             reports = _reports(request.books)
         self._sessions.close(session, reports)
-        self._hub.forget(session, None)
+        self._router.forget(session, None)
         self._metrics.closed.inc()
         has_failed = request.reason > session_pb2.CLOSE_REASON_DONE
         message = request.message[:MAX_ERROR_CHARACTERS]
@@ -372,13 +372,13 @@ class SessionService:
                 actor_index=session.actor_index,
                 may_return_within_seconds=seconds,
             )
-            self._hub.forget(session, self._lease_ran_out(session))
+            self._router.forget(session, self._lease_ran_out(session))
         for session in expired.ended:
             why = "did not return" if session.is_away else "lease ran out"
             if not session.is_away:
                 self._metrics.expired.inc()
             _log.warning("actor_lost", actor=session.actor_name, actor_index=session.actor_index, why=why)
-            self._hub.forget(session, self._lease_ran_out(session))
+            self._router.forget(session, self._lease_ran_out(session))
 
     def _lease_ran_out(self, session: ActorSession) -> SessionExpired:
         return SessionExpired(
@@ -407,7 +407,7 @@ class SessionService:
                 session=short_id(session.session_id),
                 actor=session.actor_name,
             )
-            self._hub.forget(
+            self._router.forget(
                 session, Unauthenticated("the principal of this session has no valid token of an actor any more")
             )
 

@@ -17,8 +17,8 @@ from rollcast.v1 import trajectory_pb2
 
 from learner.link.to_front import NOT_TRAINING
 from learner.service.calls.form_faults import FormFaults
-from learner.service.calls.hub import Hub
 from learner.service.calls.methods import BOUND, BytesContext, Handlers, parse, stream_stream
+from learner.service.calls.session_router import SessionRouter
 from learner.service.calls.uploads import UploadStream
 from learner.service.identity.access import CALLER
 from learner.service.ingest.intake import ChunkIntake, Examined
@@ -41,7 +41,7 @@ class TrajectoryService:
 
     def __init__(
         self,
-        hub: Hub,
+        router: SessionRouter,
         sessions: SessionTable,
         intake: ChunkIntake,
         metrics: IntakeMetrics,
@@ -55,7 +55,7 @@ class TrajectoryService:
         self._unopened = 0
         self._bounded = bounded
         self._ack_seconds = metrics.ack_seconds
-        self._hub = hub
+        self._router = router
         self._sessions = sessions
         self._intake = intake
         self._rejected = Throttle()
@@ -82,7 +82,7 @@ class TrajectoryService:
             reader.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await reader
-            self._hub.detach(stream)
+            self._router.detach(stream)
 
     async def _open(self, requests: AsyncIterator[bytes]) -> UploadStream:
         raw = await self._first(requests)
@@ -91,10 +91,10 @@ class TrajectoryService:
         request = parse(trajectory_pb2.UploadRequest, raw, MAX_REQUEST_BYTES)
         if request.WhichOneof("message") != "open":
             raise BadRequest("the first message of an upload must be `open`")
-        self._hub.check_admission()
+        self._router.check_admission()
         session = self._sessions.get(request.open.session_id, request.open.epoch, CALLER.get().name)
         self._sessions.touch(session)
-        return self._hub.attach(session, request.open.epoch)
+        return self._router.attach(session, request.open.epoch)
 
     async def _first(self, requests: AsyncIterator[bytes]) -> bytes | None:
         """Returns the first message of an upload; None if the upload ended without one."""
@@ -148,20 +148,20 @@ class TrajectoryService:
                 queued_bytes = examined.chunk.rows * examined.behavior.spec.step_bytes
         finally:
             used_seconds += time.thread_time()
-            session.loop_time.charge(used_seconds, queued_bytes, self._hub.connected)
+            session.loop_time.charge(used_seconds, queued_bytes, self._router.connected)
         if examined is None:
             stream.settled(None)
             return
         while not examined.has_room:
             # When this coroutine stops reading, HTTP/2 flow control stops the sender; this is the last defence.
-            await self._hub.room()
+            await self._router.room()
             if stream.is_over:
                 return
         rejected = self._intake.settle(session, examined)
         if rejected is not None:
             self._log_rejection(stream, rejected)
         stream.settled(rejected)
-        self._hub.received(examined.account, is_rejected=rejected is not None)
+        self._router.received(examined.account, is_rejected=rejected is not None)
         self._ack_seconds.observe(time.monotonic() - began)
 
     def _examine(self, stream: UploadStream, raw: bytes) -> Examined | None:

@@ -25,7 +25,7 @@ OK: Final = "ok"
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class Requester:
     """The origin of a request.
 
     Attributes:
@@ -49,7 +49,7 @@ class Audit:
     def __init__(self, folder: Path | None = None) -> None:
         self._lines = None if folder is None else EventLines(folder / AUDIT_FILE, private=True)
 
-    def note(self, action: str, source: Source, result: str = OK, **details: object) -> None:
+    def note(self, action: str, source: Requester, result: str = OK, **details: object) -> None:
         """Adds a line."""
         if self._lines is None:
             return
@@ -67,7 +67,7 @@ class Audit:
         )
 
     @contextlib.contextmanager
-    def noting(self, action: str, source: Source, **details: object) -> Iterator[dict[str, object]]:
+    def noting(self, action: str, source: Requester, **details: object) -> Iterator[dict[str, object]]:
         """Adds a line when the block ends, with its result. The block may add details.
 
         A caller that leaves early has the result `CANCELLED`; what it asked for may still happen.

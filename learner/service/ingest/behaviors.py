@@ -15,8 +15,8 @@ from rollcast.v1 import spec_pb2
 
 from learner.link.to_front import Done, Settled
 from learner.link.to_trainers import Declared
-from learner.service.ingest.judgements import Judge, Judgements
 from learner.service.ingest.ledger import Ledger, LedgerError
+from learner.service.ingest.memory_estimates import Estimator, MemoryEstimates
 from learner.service.ingest.queue import Send, TrajectoryQueue
 from learner.service.ingest.session import ActorSession
 from learner.shared.exits import UserError
@@ -128,7 +128,7 @@ class BehaviorTable:
         send: Sends a message to the trainers.
     """
 
-    def __init__(self, options: RunOptions, ledger: Ledger, judge: Judge, send: Send) -> None:
+    def __init__(self, options: RunOptions, ledger: Ledger, judge: Estimator, send: Send) -> None:
         self._options = options
         self._ledger = ledger
         self._send = send
@@ -137,7 +137,7 @@ class BehaviorTable:
         self._by_name: dict[str, Behavior] = {}
         self._restored = 0
         self._told: set[str] = set()
-        self._judgements = Judgements(judge, self.service)
+        self._estimates = MemoryEstimates(judge, self.service)
 
     @property
     def service(self) -> ServiceSettings:
@@ -177,9 +177,9 @@ class BehaviorTable:
         if known is not None:
             return known
         try:
-            return self._judged(spec, settings)
+            return self._estimated(spec, settings)
         except Exception:
-            self._judgements.forget(spec)
+            self._estimates.forget(spec)
             raise
 
     def by_index(self, index: int) -> Behavior | None:
@@ -306,25 +306,25 @@ class BehaviorTable:
             _check_same(behavior.spec, spec, self._options.checkpoint_settings.run_id)
         return behavior
 
-    def _judged(self, spec: BehaviorSpec, settings: TrainerSettings) -> Behavior:
+    def _estimated(self, spec: BehaviorSpec, settings: TrainerSettings) -> Behavior:
         """Adds a behavior if it can be trained with the others, or returns the one that another actor has added.
 
         Raises:
             Untrainable, UnknownBehavior, SpecMismatch: See `declare`.
         """
-        found = self._judgements.footprint(spec, settings)
+        found = self._estimates.footprint(spec, settings)
         self._taken_bytes(self.all())  # judges restored behaviors, so that nothing waits under the lock
         with self._lock:
             known = self._known(spec)
             if known is not None:
                 return known
-            self._judgements.check(spec, found, self._taken_bytes(self._behaviors))
+            self._estimates.check(spec, found, self._taken_bytes(self._behaviors))
             if len(self._behaviors) >= MAX_BEHAVIORS:
                 raise UnknownBehavior(f"the run already has {MAX_BEHAVIORS} behaviors, the maximum")
             return self._add(spec, settings)
 
     def _taken_bytes(self, behaviors: Iterable[Behavior]) -> int:
-        return sum(self._judgements.taken_bytes(behavior.spec, behavior.settings) for behavior in behaviors)
+        return sum(self._estimates.taken_bytes(behavior.spec, behavior.settings) for behavior in behaviors)
 
     def _add(self, spec: BehaviorSpec, settings: TrainerSettings) -> Behavior:
         behavior = Behavior(

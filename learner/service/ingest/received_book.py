@@ -13,7 +13,7 @@ from learner.service.ingest.session import Account, ActorSession
 from learner.shared.runfolder.received import Received, ReceivedCount, session_key_of
 
 
-class Record(Protocol):
+class ReceivedRecord(Protocol):
     """Keeps what is received where it outlives the process; see `learner.shared.runfolder.received`."""
 
     def note(
@@ -38,7 +38,7 @@ class ReceivedBook:
     """
 
     def __init__(self, ledger: Ledger, ended: EndedSessions, behaviors: BehaviorTable) -> None:
-        self.record: Record | None = None
+        self.record: ReceivedRecord | None = None
         self._ledger = ledger
         self._ended = ended
         self._behaviors = behaviors

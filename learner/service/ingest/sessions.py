@@ -19,7 +19,7 @@ from learner.service.ingest.given_up import GivenUp
 from learner.service.ingest.ledger import ROLLBACK, Ledger
 from learner.service.ingest.openings import Expired, Opened, Opening, Resumption, check_owner, check_room
 from learner.service.ingest.quarantine import Place, Quarantine
-from learner.service.ingest.received_book import ReceivedBook, Record
+from learner.service.ingest.received_book import ReceivedBook, ReceivedRecord
 from learner.service.ingest.session import (
     CLAIMED_AT_ONCE,
     CLAIMED_PER_SECOND,
@@ -405,7 +405,7 @@ class SessionTable:
             self._count_unknown()
             return lost
 
-    def keep_record(self, record: Record) -> None:
+    def keep_record(self, record: ReceivedRecord) -> None:
         """Records from now on what is received."""
         self._received.record = record
 

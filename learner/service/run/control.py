@@ -17,7 +17,7 @@ from rollcast.errors import CheckpointFailed, Draining, NothingToSave, WireError
 
 from learner.link.control import Answer, Request, RequestKind
 from learner.link.to_front import Send, SetHold
-from learner.service.identity.audit import Audit, Source
+from learner.service.identity.audit import Audit, Requester
 from learner.service.run.stopping import OPERATOR
 from learner.shared.observe.view import RunView
 from learner.shared.platform import operator_signal_numbers
@@ -216,14 +216,14 @@ class OperatorSignals:
                 log.error("signal_failed", signal=number.name, exc_info=error)
 
     def _save(self, name: str) -> None:
-        with self._audit.noting("save", Source("signal", name)) as details:
+        with self._audit.noting("save", Requester("signal", name)) as details:
             details["path"] = path = self._control.save_checkpoint(_SAVE_SECONDS)
         log.info("checkpoint_saved", path=path, signal=name)
 
     def _pause_or_resume(self, name: str) -> None:
         action, act = ("resume", self._control.resume) if self._control.is_paused else ("pause", self._control.pause)
         log.info("operator_request", action=action, signal=name)
-        with self._audit.noting(action, Source("signal", name)):
+        with self._audit.noting(action, Requester("signal", name)):
             act()
 
 

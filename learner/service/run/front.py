@@ -27,15 +27,15 @@ from rollcast.v1 import policy_pb2
 
 from learner.link.channel import Link
 from learner.link.control import Answer, Close, Closed, Ending, Failed, Finished, Seen, Stopped, StopTurns
-from learner.link.footprint import Judgement
+from learner.link.footprint import MemoryEstimate
 from learner.service.calls.run_info import RunInfo
 from learner.service.calls.server import LearnerServer
 from learner.service.identity.access import OPERATOR, own_row
-from learner.service.identity.audit import Source
+from learner.service.identity.audit import Requester
 from learner.service.identity.setup import identity_of
 from learner.service.ingest.behaviors import BehaviorTable
-from learner.service.ingest.judgements import LinkJudge
 from learner.service.ingest.ledger import Ledger
+from learner.service.ingest.memory_estimates import LinkEstimator
 from learner.service.ingest.session_ids import SessionIds
 from learner.service.ingest.sessions import SessionTable
 from learner.service.ingest.snapshots import restore
@@ -176,10 +176,10 @@ class Front:
         self._joined: frozenset[str] = frozenset()
         self._closed: asyncio.Queue[Closed] = asyncio.Queue()
         self.stopping = Stopping()
-        self._judge = LinkJudge(link.to_trainers.send)
-        link.to_front.divert(Judgement, self._judge.answer)
+        self._estimator = LinkEstimator(link.to_trainers.send)
+        link.to_front.divert(MemoryEstimate, self._estimator.answer)
         self.ledger = Ledger(history)
-        self.behaviors = BehaviorTable(options, self.ledger, self._judge, link.to_trainers.send)
+        self.behaviors = BehaviorTable(options, self.ledger, self._estimator, link.to_trainers.send)
         ids = None if session_key is None else SessionIds(session_key, run_id)
         self.sessions = SessionTable(self.behaviors, self.ledger, generation=generation, ids=ids)
         self.store = PolicyStore()
@@ -279,7 +279,7 @@ class Front:
                     display.update(self.view(), now=True)
                 closed = await self._close(stop)
             finally:
-                self._judge.close()
+                self._estimator.close()
                 self.control.close()
                 await server.stop()
                 if site is not None:
@@ -354,7 +354,7 @@ class Front:
         stopping = self.stopping
         stop = stopping.stop or Stop(SIGNAL, final=False)
         if stop.reason == SIGNAL:
-            self._identity.audit.note("stop", Source("signal", stopping.signal_name))
+            self._identity.audit.note("stop", Requester("signal", stopping.signal_name))
         saves = "the current update finishes and everything is saved; " if self._trains else ""
         signalled = {"action": f"{saves}{_SECOND_SIGNAL}"} if stop.reason == SIGNAL else {}
         log.info("stopping", reason=stop.reason, final=stop.final, **signalled)

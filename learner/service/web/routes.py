@@ -25,7 +25,7 @@ from rollcast.errors import WireError
 from rollcast.throttle import Throttle
 
 from learner.service.identity.access import OPERATOR, Access, with_article
-from learner.service.identity.audit import Audit, Source
+from learner.service.identity.audit import Audit, Requester
 from learner.service.metrics.learner import CONTENT_TYPE
 from learner.service.view.history import HistoryView
 from learner.service.web.guard import RequestRefused, json_answer
@@ -402,7 +402,7 @@ class Routes:
         """Carries out an operator's request, and records it."""
         principal = self._require_operator(request)
         log.info("operator_request", action=action, principal=principal.name, caller=request.remote)
-        with self._audit.noting(action, Source("http", _peer(request), principal), **details) as noted:
+        with self._audit.noting(action, Requester("http", _peer(request), principal), **details) as noted:
             result = await act()
             if isinstance(result, str):
                 noted["path"] = result

@@ -18,7 +18,7 @@ _BLOCK_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class RowSource:
     """A column to draw from.
 
     Attributes:
@@ -102,7 +102,7 @@ class Minibatches:
         self._buffers: dict[str, Tensor] = {}
 
     def epoch(
-        self, sources: Mapping[str, Source], steps: int, sizes: Sequence[int] | None = None
+        self, sources: Mapping[str, RowSource], steps: int, sizes: Sequence[int] | None = None
     ) -> Iterator[dict[str, Tensor]]:
         """Yields ``steps // batch_size`` minibatches (at least one) that share no step; the remainder is left out.
 
@@ -133,12 +133,12 @@ class Minibatches:
             for batch in zip(*gathered.values(), strict=True):
                 yield dict(zip(gathered, batch, strict=True))
 
-    def _gather(self, name: str, source: Source, chosen: Tensor) -> Tensor:
+    def _gather(self, name: str, source: RowSource, chosen: Tensor) -> Tensor:
         rows = source.rows(chosen)
         found = torch.index_select(source.values, 0, rows.flatten(), out=self._buffers[name][: rows.numel()])
         return found if rows.dim() == 1 else found.unflatten(0, rows.shape)
 
-    def _reserve(self, sources: Mapping[str, Source], rows: int) -> None:
+    def _reserve(self, sources: Mapping[str, RowSource], rows: int) -> None:
         for name, source in sources.items():
             kept = self._buffers.get(name)
             shape = (rows * source.each, *source.values.shape[1:])
@@ -146,5 +146,5 @@ class Minibatches:
                 self._buffers[name] = torch.empty(shape, dtype=source.values.dtype, device=source.values.device)
 
 
-def _row_bytes(sources: Mapping[str, Source]) -> int:
+def _row_bytes(sources: Mapping[str, RowSource]) -> int:
     return sum(source.values[0].nbytes * source.each for source in sources.values())

@@ -44,7 +44,7 @@ class Place(NamedTuple):
     continues: bool
 
 
-Source: TypeAlias = tuple[int, int]
+RowSource: TypeAlias = tuple[int, int]
 """Number of a chunk on the link, and index of a segment in it."""
 
 
@@ -77,7 +77,7 @@ class Segment:
     ended: bool = False
     begins: bool = False
     group: GroupPlace | None = None
-    source: Source = (0, 0)
+    source: RowSource = (0, 0)
     is_own: bool = True
 
     @property
@@ -105,7 +105,7 @@ class Members:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class UpdateRows:
     """The locations of the rows of one update: R rows, of which N are steps and the others final rows.
 
     Attributes:
@@ -363,7 +363,7 @@ class UpdateBuffer:
         self._taken.append(segment)
         self.taken_steps += segment.steps
 
-    def plan(self) -> Plan:
+    def plan(self) -> UpdateRows:
         """Returns the locations of the rows of the taken segments that this learner trains; requires at least one segment.
 
         Without any, those of another learner stand in, whose rows do not count.
@@ -389,7 +389,7 @@ class UpdateBuffer:
         begins[finals - steps] = [segment.begins for segment in own]
         has_begins = any(segment.begins for segment in self._taken)
         positions = np.flatnonzero(is_step)
-        return Plan(
+        return UpdateRows(
             rows=self._to_device(rows),
             steps=self._to_device(positions),
             step_rows=self._to_device(rows[positions]),
@@ -412,11 +412,11 @@ class UpdateBuffer:
         found = members_of([segment.group for segment in segments if segment.group is not None])
         return Members(self._to_device(found.rows), to_device(found.present, self._device))
 
-    def taken_sources(self) -> list[Source]:
+    def taken_sources(self) -> list[RowSource]:
         """Returns the sources of the segments taken for the next update."""
         return [segment.source for segment in self._taken]
 
-    def waiting_sources(self) -> list[Source]:
+    def waiting_sources(self) -> list[RowSource]:
         """Returns the sources of the segments that wait."""
         return [segment.source for segment in self._waiting]
 

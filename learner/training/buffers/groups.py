@@ -150,7 +150,7 @@ def team_rewards(rewards: Sequence[NDArray[np.float32]], places: Sequence[GroupP
 
 
 class Members(NamedTuple):
-    """The agents that are present at each of R rows (see `learner.training.buffers.buffer.Plan`), at most M.
+    """The agents that are present at each of R rows (see `learner.training.buffers.buffer.UpdateRows`), at most M.
 
     Attributes:
         rows: ``[R, M]`` int64, indices among the R rows, the row's own agent first; the row itself where none is.

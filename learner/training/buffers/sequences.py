@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from learner.training.buffers.batches import Source, chosen_of
+from learner.training.buffers.batches import RowSource, chosen_of
 from learner.training.buffers.transfer import to_device
 from learner.training.networks.lstm import Unrolled
 from learner.training.networks.value import Sequences
@@ -146,7 +146,7 @@ class SequenceMinibatches:
         self._generator = generator
 
     def epoch(
-        self, sources: Mapping[str, Source], table: SequenceTable, sizes: Sequence[int] | None = None
+        self, sources: Mapping[str, RowSource], table: SequenceTable, sizes: Sequence[int] | None = None
     ) -> Iterator[tuple[dict[str, Tensor], Sequences]]:
         """Yields minibatches that share no sequence, of ``batch_size // stride`` each; the remainder is left out.
 

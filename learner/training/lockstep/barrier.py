@@ -47,9 +47,9 @@ from learner.training.lockstep.rounds import (
     too_large,
 )
 from learner.training.trainers.conductor import Conductor
+from learner.training.trainers.outcome_report import OutcomeReport
 from learner.training.trainers.parts import RunPart, Trainers
 from learner.training.trainers.roster import Roster
-from learner.training.trainers.settlement import Settlement
 
 log = structlog.get_logger(__name__)
 
@@ -185,14 +185,14 @@ class Lockstep(RunPart):
         """
         self._resets |= reset
 
-    def make_queue(self, declared: Declared, settlement: Settlement) -> RoundQueue:
+    def make_queue(self, declared: Declared, outcomes: OutcomeReport) -> RoundQueue:
         """Creates the queue of a behavior, which holds experience until its round is over.
 
         Args:
             declared: The behavior.
-            settlement: Settles its steps.
+            outcomes: Settles its steps.
         """
-        queue = RoundQueue(declared, settlement, self._conductor)
+        queue = RoundQueue(declared, outcomes, self._conductor)
         self._queues.append(queue)
         return queue
 

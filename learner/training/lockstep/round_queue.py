@@ -21,7 +21,7 @@ from rollcast.trajectories import Chunk
 from learner.link.to_trainers import Declared, Experience, QueueFull
 from learner.link.turns import TurnKind
 from learner.training.trainers.conductor import Conductor
-from learner.training.trainers.settlement import ExperienceQueue, Settlement
+from learner.training.trainers.outcome_report import ExperienceQueue, OutcomeReport
 
 Array = NDArray[Any]
 Index = NDArray[np.int64]
@@ -204,15 +204,15 @@ class RoundQueue(ExperienceQueue):
 
     Args:
         behavior: The behavior whose experience it holds.
-        settlement: Records released experience; steps of sessions that play no round are dropped there.
+        outcomes: Records released experience; steps of sessions that play no round are dropped there.
         conductor: Tells the other learners of each round.
 
     Attributes:
         behavior: The behavior whose experience it holds.
     """
 
-    def __init__(self, behavior: Declared, settlement: Settlement, conductor: Conductor | None = None) -> None:
-        super().__init__(settlement)
+    def __init__(self, behavior: Declared, outcomes: OutcomeReport, conductor: Conductor | None = None) -> None:
+        super().__init__(outcomes)
         self.behavior = behavior
         self._conductor = conductor or Conductor()
         self._newest = 0
@@ -243,7 +243,7 @@ class RoundQueue(ExperienceQueue):
             super().note_full(message)
             return
         kept = [item for item in self._items if item.actor_index != message.place]
-        self.settlement.drop(STRANGER, sum(item.chunk.rows for item in self._items) - sum(i.chunk.rows for i in kept))
+        self.outcomes.drop(STRANGER, sum(item.chunk.rows for item in self._items) - sum(i.chunk.rows for i in kept))
         self._items = deque(kept)
         self._too_large.append(message.place)
 
@@ -266,7 +266,7 @@ class RoundQueue(ExperienceQueue):
         for session_id in [each for each in self._ended if each not in players]:
             del self._ended[session_id]
         strange = sum(item.chunk.rows for item in items if item.session_id not in players)
-        self.settlement.drop(STRANGER, strange)
+        self.outcomes.drop(STRANGER, strange)
         found = in_order((item for item in items if item.session_id in players), self.behavior.memory_stride)
         self._released += found
         return tuple(found)

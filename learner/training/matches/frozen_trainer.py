@@ -74,8 +74,8 @@ class FrozenTrainer(RLTrainer):
         self.policy.load_state_dict(found)
 
     def _process_trajectory(self, item: Experience) -> None:
-        self.tally.add(item.chunk, item.source)
-        self.context.settlement.drop(NOT_TRAINING, item.chunk.rows)
+        self.episode_statistics.add(item.chunk, item.source)
+        self.context.outcomes.drop(NOT_TRAINING, item.chunk.rows)
 
     def is_trainable(self) -> bool:
         """Returns False."""

@@ -176,7 +176,7 @@ class AddedEncoder(nn.Module):
 
     The entry point is called with the observation's spec, the required width and an `Initializer`, and returns a
     module. The module becomes part of ONNX files, so its operations must be expressible there. The entry point is also
-    called under ``torch.device("meta")`` to judge the module's size: tensors without an explicit device take no memory
+    called under ``torch.device("meta")`` to measure the module's size: tensors without an explicit device take no memory
     there.
 
     Args:

@@ -24,7 +24,7 @@ from learner.training.trainers import registry
 from learner.training.trainers.base import Trainer, TrainerContext
 from learner.training.trainers.follower import Follower
 from learner.training.trainers.loop import ordinary_queue
-from learner.training.trainers.settlement import ExperienceQueue, Settlement
+from learner.training.trainers.outcome_report import ExperienceQueue, OutcomeReport
 
 
 class UnpublishedPolicy:
@@ -106,8 +106,8 @@ class FollowingSide:
         )
 
 
-def _round_queue(behavior: Declared, settlement: Settlement) -> ExperienceQueue:
-    return RoundQueue(behavior, settlement)
+def _round_queue(behavior: Declared, outcomes: OutcomeReport) -> ExperienceQueue:
+    return RoundQueue(behavior, outcomes)
 
 
 def _release(queue: ExperienceQueue, players: frozenset[str]) -> None:

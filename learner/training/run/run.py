@@ -1,6 +1,6 @@
 """The trainers' side of a run from start to end: trainers take turns between the parts, which then save their results.
 
-One thread runs the trainers and the parts, one judges declarations, and one ends the run when the service requests it.
+One thread runs the trainers and the parts, one estimates the memory of declarations, and one ends the run when the service requests it.
 `learner.start.training` creates the parts of a run that trains, other commands the parts of runs that only act.
 """
 
@@ -19,7 +19,7 @@ import torch
 from rollcast.text import in_one_line
 
 from learner.link.control import Close, Closed, Failed, Stopped
-from learner.link.footprint import JudgeDeclaration
+from learner.link.footprint import EstimateMemory
 from learner.link.to_trainers import Declared
 from learner.shared.descriptors import causes, with_descriptors
 from learner.shared.exits import ExitCode, UserError
@@ -35,11 +35,11 @@ from learner.training.run.setup import gpu_use
 from learner.training.run.statistics import Statistics
 from learner.training.trainers import registry
 from learner.training.trainers.base import ModelSaver, Trainer, TrainerContext
-from learner.training.trainers.judge import JudgeThread, load_meta_device
 from learner.training.trainers.loop import TrainerLoop, ordinary_queue
+from learner.training.trainers.memory_estimate import EstimatorThread, load_meta_device
+from learner.training.trainers.outcome_report import ExperienceQueue
 from learner.training.trainers.parts import Ending, RunPart, Trainers
 from learner.training.trainers.reporting import Reporting, Sources
-from learner.training.trainers.settlement import ExperienceQueue
 
 log = structlog.get_logger(__name__)
 
@@ -153,9 +153,9 @@ class Run:
         )
         self.loop.report()  # reports what is known before the first trainer
         self._thread = threading.Thread(target=self._take_turns, name="trainers", daemon=True)
-        self._judge = JudgeThread(context.service, link.to_front.send, context.reduce.ranks)
+        self._estimator = EstimatorThread(context.service, link.to_front.send, context.reduce.ranks)
         load_meta_device()
-        link.to_trainers.divert(JudgeDeclaration, self._judge.ask)
+        link.to_trainers.divert(EstimateMemory, self._estimator.ask)
         link.to_trainers.divert(Close, self._close)
 
     @property
@@ -169,14 +169,14 @@ class Run:
         return self._has_finished
 
     def start(self) -> None:
-        """Starts the trainers' thread and the judge."""
-        self._judge.start()
+        """Starts the trainers' thread and that of estimates."""
+        self._estimator.start()
         self._thread.start()
         self._has_begun = True  # not reached if the system lacks memory for a thread
 
     def give_up(self, error: BaseException) -> None:
         """Lets the parts finish if an error ends the run before the service does; has an effect only once."""
-        self._judge.close()
+        self._estimator.close()
         self.loop.stop()
         if self._has_begun:
             self._thread.join(_END_SECONDS)
@@ -193,7 +193,7 @@ class Run:
         threading.Thread(target=self._end, args=(message,), name="ending").start()
 
     def _end(self, message: Close) -> None:
-        self._judge.close()
+        self._estimator.close()
         self._thread.join(_END_SECONDS)
         self.context.roster.view = message.view
         has_settled = not self._thread.is_alive()

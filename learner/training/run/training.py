@@ -58,7 +58,7 @@ from learner.training.run.setup import SEED_PART, Configuration, choose_seed
 from learner.training.run.statistics import Statistics
 from learner.training.run.writers import writers_of
 from learner.training.trainers.base import Trainer
-from learner.training.trainers.judge import require_resumed_fit
+from learner.training.trainers.memory_estimate import require_resumed_fit
 from learner.training.trainers.parts import Ending, RunPart, Trainers
 
 log = structlog.get_logger(__name__)

@@ -15,7 +15,7 @@ from learner.training.rewards.learned import LearnedReward
 from learner.training.rewards.signals import EXTRINSIC, SignalSet, build_signals
 from learner.training.trainers.base import TrainerContext
 from learner.training.trainers.cloning import build_cloning
-from learner.training.trainers.tally import EpisodeRewards
+from learner.training.trainers.episode_statistics import EpisodeRewards
 
 
 class Auxiliaries:
@@ -72,7 +72,7 @@ class Auxiliaries:
             self._context.stats.add_stat(name, value)
 
     def report_episodes(self, sums: Mapping[str, float], ended: int) -> None:
-        """Reports the rewards of an episode by signal; `EpisodeTally` reports the extrinsic rewards to the trackers.
+        """Reports the rewards of an episode by signal; `EpisodeStatistics` reports the extrinsic rewards to the trackers.
 
         Args:
             sums: Sums of rewards over the newest steps, by signal.

@@ -30,8 +30,8 @@ from learner.training.export.describe import Progress
 from learner.training.networks.policy import PolicyNetwork
 from learner.training.optimizers.reduce import Reduce, SingleLearner
 from learner.training.trainers.conductor import Conductor
+from learner.training.trainers.outcome_report import ExperienceQueue, OutcomeReport
 from learner.training.trainers.roster import Roster
-from learner.training.trainers.settlement import ExperienceQueue, Settlement
 
 
 class Publisher(Protocol):
@@ -105,9 +105,9 @@ class TrainerContext:
     run_id: str = ""
 
     @property
-    def settlement(self) -> Settlement:
-        """Returns the settlement of the queue, which records the outcomes of the trainer's steps."""
-        return self.queue.settlement
+    def outcomes(self) -> OutcomeReport:
+        """Returns the outcomes of the queue, which records the outcomes of the trainer's steps."""
+        return self.queue.outcomes
 
 
 class RingNumbers(NamedTuple):
@@ -306,7 +306,7 @@ class Trainer(ABC):
         `advance` calls it before and after an update. Also call it before publishing a policy: actors must not receive
         a policy before the service knows which steps trained it.
         """
-        self.context.settlement.flush(self.pace())
+        self.context.outcomes.flush(self.pace())
 
     @property
     @abstractmethod

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rollcast.history import ChunkName, History, digest_of, oldest_versions
 
 from learner.link.to_trainers import Experience
-from learner.training.buffers.buffer import Source
+from learner.training.buffers.buffer import RowSource
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class ExperienceHistory:
             lengths = chunk.columns["length"].tolist()
             self._write("taken", chunk=name, digest=digest_of(chunk), lengths=lengths, versions=oldest_versions(chunk))
 
-    def update_begins(self, version: int, sources: Sequence[Source]) -> None:
+    def update_begins(self, version: int, sources: Sequence[RowSource]) -> None:
         """Records the start of an update.
 
         Args:
@@ -52,7 +52,7 @@ class ExperienceHistory:
         """
         self._write("update_begin", version=version, chunks=self._grouped(sources))
 
-    def update_ends(self, version: int, sources: Sequence[Source]) -> None:
+    def update_ends(self, version: int, sources: Sequence[RowSource]) -> None:
         """Records a completed update.
 
         Args:
@@ -62,12 +62,12 @@ class ExperienceHistory:
         self._write("update_end", version=version, chunks=self._grouped(sources))
         self._close(sources)
 
-    def remembered(self, sources: Sequence[Source]) -> None:
+    def remembered(self, sources: Sequence[RowSource]) -> None:
         """Records segments that enter the replay memory, where their steps count as trained."""
         self._write("remembered", chunks=self._grouped(sources))
         self._close(sources)
 
-    def dropped(self, reason: str, sources: Sequence[Source]) -> None:
+    def dropped(self, reason: str, sources: Sequence[RowSource]) -> None:
         """Records dropped segments, if any."""
         if sources:
             self._write("dropped", reason=reason, chunks=self._grouped(sources))
@@ -80,14 +80,14 @@ class ExperienceHistory:
     def _write(self, event: str, **fields: object) -> None:
         self._history.write(event, behavior=self._behavior, **fields)
 
-    def _grouped(self, sources: Sequence[Source]) -> list[tuple[ChunkName, list[int]]]:
+    def _grouped(self, sources: Sequence[RowSource]) -> list[tuple[ChunkName, list[int]]]:
         """Returns the segments of each chunk."""
         found: dict[int, list[int]] = {}
         for number, segment in sources:
             found.setdefault(number, []).append(segment)
         return [(self._open[number].name, segments) for number, segments in found.items()]
 
-    def _close(self, sources: Sequence[Source]) -> None:
+    def _close(self, sources: Sequence[RowSource]) -> None:
         """Forgets chunks of which no segment is open."""
         for number, _ in sources:
             entry = self._open[number]
@@ -96,6 +96,6 @@ class ExperienceHistory:
                 del self._open[number]
 
 
-def whole(item: Experience) -> list[Source]:
+def whole(item: Experience) -> list[RowSource]:
     """Returns the sources of all segments of a chunk."""
     return [(item.sequence, segment) for segment in range(item.chunk.segments)]

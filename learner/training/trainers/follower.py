@@ -10,9 +10,9 @@ from learner.link.channel import Link
 from learner.link.to_trainers import Declared, Experience
 from learner.link.turns import Turn, TurnKind
 from learner.training.trainers.base import Trainer
-from learner.training.trainers.settlement import ExperienceQueue, Settlement
+from learner.training.trainers.outcome_report import ExperienceQueue, OutcomeReport
 
-MakeQueue = Callable[[Declared, Settlement], ExperienceQueue]
+MakeQueue = Callable[[Declared, OutcomeReport], ExperienceQueue]
 
 
 class Follower:
@@ -85,7 +85,7 @@ class Follower:
                 self._waiting[turn.behavior].clear()
 
     def _add(self, declared: Declared) -> None:
-        queue = self._make_queue(declared, Settlement(declared.index, lambda _: None))
+        queue = self._make_queue(declared, OutcomeReport(declared.index, lambda _: None))
         self._trainers[declared.index] = self._build(declared, queue)
         self._waiting[declared.index] = deque()
 

@@ -15,7 +15,7 @@ from learner.training.buffers.buffer import UpdateBuffer
 from learner.training.buffers.groups import is_too_large, whole
 from learner.training.buffers.layout import ChunkSegments, segments_of
 from learner.training.buffers.replay import ReplayMemory
-from learner.training.trainers.settlement import Settlement
+from learner.training.trainers.outcome_report import OutcomeReport
 
 GENERATION = "generation"
 MATE = "mate"
@@ -41,7 +41,7 @@ class ChunkFilter:
     """Keeps the trainable segments of one behavior and settles every step that it drops.
 
     Args:
-        settlement: Settles the steps.
+        outcomes: Settles the steps.
         generation: Generation of the policies whose steps are accepted.
         longest_segment: Most steps of a segment; longer segments are dropped.
         grouped: Whether group mates are trained together: if one of their segments is dropped, so are the others.
@@ -50,10 +50,12 @@ class ChunkFilter:
         waiting_steps: Checked steps that have not been moved yet.
     """
 
-    def __init__(self, settlement: Settlement, generation: int, longest_segment: int, *, grouped: bool = False) -> None:
+    def __init__(
+        self, outcomes: OutcomeReport, generation: int, longest_segment: int, *, grouped: bool = False
+    ) -> None:
         self.waiting_steps = 0
         self._grouped = grouped
-        self._settlement = settlement
+        self._outcomes = outcomes
         self._generation = generation
         self._longest_segment = longest_segment
         self._waiting: deque[_Waiting] = deque()
@@ -93,7 +95,7 @@ class ChunkFilter:
 
     def drop(self, reason: str, steps: int) -> None:
         """Settles steps as dropped."""
-        self._settlement.drop(reason, steps)
+        self._outcomes.drop(reason, steps)
 
     def drop_whole(self, reason: str, item: Experience) -> None:
         """Settles all steps of a chunk as dropped."""
@@ -102,8 +104,8 @@ class ChunkFilter:
 
     def _note(self, reason: str, item: Experience, segments: NDArray[np.int64]) -> None:
         """Records segments that are dropped, before they are settled."""
-        if self._settlement.history is not None:
-            self._settlement.history.dropped(reason, [(item.sequence, index) for index in segments.tolist()])
+        if self._outcomes.history is not None:
+            self._outcomes.history.dropped(reason, [(item.sequence, index) for index in segments.tolist()])
 
     def clear(self, reason: str) -> None:
         """Drops all waiting steps."""
@@ -131,12 +133,12 @@ class BufferIntake(ChunkFilter):
 
     Args:
         buffer: Receives the segments.
-        settlement: Settles the steps.
+        outcomes: Settles the steps.
         generation: Generation of the policies whose steps are accepted.
     """
 
-    def __init__(self, buffer: UpdateBuffer, settlement: Settlement, generation: int) -> None:
-        super().__init__(settlement, generation, buffer.longest_segment, grouped=buffer.grouped)
+    def __init__(self, buffer: UpdateBuffer, outcomes: OutcomeReport, generation: int) -> None:
+        super().__init__(outcomes, generation, buffer.longest_segment, grouped=buffer.grouped)
         self.buffer = buffer
 
     def stage(self, oldest_version: int) -> None:
@@ -174,7 +176,7 @@ class BufferIntake(ChunkFilter):
 
     def new_version(self, oldest_version: int) -> None:
         """Drops staged segments that a completed update made too old."""
-        history = self._settlement.history
+        history = self._outcomes.history
         before = [] if history is None else self.buffer.waiting_sources()
         steps = self.buffer.drop_waiting(oldest_version)
         if history is not None:
@@ -184,9 +186,9 @@ class BufferIntake(ChunkFilter):
 
     def clear(self, reason: str) -> None:
         """Drops all steps that are not settled."""
-        if self._settlement.history is not None:
+        if self._outcomes.history is not None:
             sources = [*self.buffer.taken_sources(), *self.buffer.waiting_sources()]
-            self._settlement.history.dropped(reason, sources)
+            self._outcomes.history.dropped(reason, sources)
         self.waiting_steps += self.buffer.clear()
         super().clear(reason)
 
@@ -211,12 +213,12 @@ class ReplayIntake(ChunkFilter):
 
     Args:
         memory: Receives the segments.
-        settlement: Settles the steps.
+        outcomes: Settles the steps.
         generation: Generation of the policies whose steps are accepted.
     """
 
-    def __init__(self, memory: ReplayMemory, settlement: Settlement, generation: int) -> None:
-        super().__init__(settlement, generation, memory.size.block_rows - 1)
+    def __init__(self, memory: ReplayMemory, outcomes: OutcomeReport, generation: int) -> None:
+        super().__init__(outcomes, generation, memory.size.block_rows - 1)
         self._memory = memory
 
     def take(self) -> Taken | None:
@@ -227,9 +229,9 @@ class ReplayIntake(ChunkFilter):
         steps = entry.steps
         self.waiting_steps -= steps
         places = self._memory.add(entry.item.chunk, entry.parts, entry.chosen)
-        if self._settlement.history is not None:
+        if self._outcomes.history is not None:
             sources = [(entry.item.sequence, index) for index in entry.chosen.tolist()]
-            self._settlement.history.remembered(sources)
-        self._settlement.trained(steps)
+            self._outcomes.history.remembered(sources)
+        self._outcomes.trained(steps)
         ended = entry.parts.ends[entry.chosen] != SegmentEnd.CUT
         return Taken(steps, places, int(ended.sum()))

@@ -29,10 +29,10 @@ from learner.shared.runfolder.documents import CheckpointFailed
 from learner.training.networks.visual import log_fitting_towers
 from learner.training.trainers.base import Trainer
 from learner.training.trainers.experience_history import ExperienceHistory
+from learner.training.trainers.outcome_report import ExperienceQueue, OutcomeReport
 from learner.training.trainers.parts import RunPart
 from learner.training.trainers.reporting import Reporting, Sources
 from learner.training.trainers.roster import Roster
-from learner.training.trainers.settlement import ExperienceQueue, Settlement
 
 log = structlog.get_logger(__name__)
 
@@ -76,13 +76,13 @@ _IDLE_SECONDS = 0.5
 _CUT_SECONDS = 5.0
 """Seconds that a checkpoint waits for the accounting state."""
 
-MakeQueue = Callable[[Declared, Settlement], ExperienceQueue]
+MakeQueue = Callable[[Declared, OutcomeReport], ExperienceQueue]
 
 
-def ordinary_queue(declared: Declared, settlement: Settlement) -> ExperienceQueue:
+def ordinary_queue(declared: Declared, outcomes: OutcomeReport) -> ExperienceQueue:
     """Creates the queue of a behavior whose trainer takes experience as it arrives."""
     del declared
-    return ExperienceQueue(settlement)
+    return ExperienceQueue(outcomes)
 
 
 class TrainerLoop:
@@ -325,7 +325,7 @@ class TrainerLoop:
 
     def _add(self, declared: Declared) -> None:
         history = None if self._history is None else ExperienceHistory(self._history, declared.name)
-        queue = self._make_queue(declared, Settlement(declared.index, self._link.to_front.send, history))
+        queue = self._make_queue(declared, OutcomeReport(declared.index, self._link.to_front.send, history))
         self._queues[declared.index] = queue
         self._names[declared.index] = declared.name
         if self._is_stopping:

@@ -71,7 +71,7 @@ class OnPolicyTrainer(RLTrainer):
             rank=context.reduce.rank,
             ranks=context.reduce.ranks,
         )
-        self.intake = BufferIntake(self.update_buffer, context.settlement, context.generation)
+        self.intake = BufferIntake(self.update_buffer, context.outcomes, context.generation)
         self._is_updated = False
         self._is_updating = False
         self._stage_seconds = 0.0  # since the last update
@@ -125,12 +125,12 @@ class OnPolicyTrainer(RLTrainer):
         if is_busy:
             self._refill()
             self._cadence(before)
-            self.tally.note_progress(self.get_step / self.get_max_steps)
+            self.episode_statistics.note_progress(self.get_step / self.get_max_steps)
         return is_busy
 
     def _process_trajectory(self, item: Experience) -> None:
         self._metrics.queue_wait.observe(max(0.0, time.monotonic() - item.received_at))
-        self.tally.add(item.chunk, item.source)
+        self.episode_statistics.add(item.chunk, item.source)
         if self.is_training:
             self.intake.receive(item)
         else:
@@ -171,7 +171,7 @@ class OnPolicyTrainer(RLTrainer):
 
     def train(self) -> None:
         """Runs the update of the algorithm."""
-        if (history := self.context.settlement.history) is not None:
+        if (history := self.context.outcomes.history) is not None:
             history.update_begins(self._version, self.update_buffer.taken_sources())
         steps = self._update_policy()
         self._is_updated = steps > 0
@@ -181,7 +181,7 @@ class OnPolicyTrainer(RLTrainer):
 
     def sync_models(self) -> None:
         """Completes the update: publishes a new version, or none if the update was not finite."""
-        if (history := self.context.settlement.history) is not None:
+        if (history := self.context.outcomes.history) is not None:
             sources = self.update_buffer.taken_sources()
             if self._is_updated:
                 history.update_ends(self._version + 1, sources)

@@ -131,7 +131,7 @@ class ReplayTrainer(RLTrainer):
             memory_stride=behavior.memory_stride,
             burn_in=hyper.burn_in,
         )
-        self.intake = ReplayIntake(self.memory, context.settlement, context.generation)
+        self.intake = ReplayIntake(self.memory, context.outcomes, context.generation)
         self.debt = UpdateDebt(hyper.steps_per_update, hyper.buffer_init_steps)
         self._needed_steps = min(hyper.batch_size, hyper.buffer_size)
         self._chunk_steps = self.trainer_settings.time_horizon  # of the newest chunk
@@ -203,7 +203,7 @@ class ReplayTrainer(RLTrainer):
         is_busy = has_taken or is_busy
         if is_busy:
             self._cadence(before)
-            self.tally.note_progress(self.get_step / self.get_max_steps)
+            self.episode_statistics.note_progress(self.get_step / self.get_max_steps)
         if has_taken and self._in_rounds and not self.owed:
             self._version += 1
             self._publish()
@@ -212,7 +212,7 @@ class ReplayTrainer(RLTrainer):
 
     def _process_trajectory(self, item: Experience) -> None:
         self._metrics.queue_wait.observe(max(0.0, time.monotonic() - item.received_at))
-        self.tally.add(item.chunk, item.source)
+        self.episode_statistics.add(item.chunk, item.source)
         self._note_group_rewards(item)
         if self.is_training:
             self.intake.receive(item)
@@ -280,7 +280,7 @@ class ReplayTrainer(RLTrainer):
         self._version += self._updates
         self._optimizer_steps += self._updates
         self._unpublished += self._updates
-        self.tally.note_update()
+        self.episode_statistics.note_update()
         self.note_update(self._updates)
         self._publish_if_due()
 

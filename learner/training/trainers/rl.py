@@ -29,7 +29,7 @@ from learner.training.export.describe import Progress
 from learner.training.networks.fit import CRITIC_ONLY, require_critic_only
 from learner.training.networks.observations import is_entities
 from learner.training.trainers.base import Trainer, TrainerContext
-from learner.training.trainers.tally import EpisodeTally, extrinsic_strength
+from learner.training.trainers.episode_statistics import EpisodeStatistics, extrinsic_strength
 
 log = structlog.get_logger(__name__)
 
@@ -114,7 +114,7 @@ class RLTrainer(Trainer):
     def __init__(self, context: TrainerContext) -> None:
         super().__init__(context)
         behavior, service = context.behavior, context.service
-        self.tally = EpisodeTally(
+        self.episode_statistics = EpisodeStatistics(
             context.stats,
             service.reward_buffer_episodes,
             extrinsic_strength(self.trainer_settings),
@@ -166,12 +166,12 @@ class RLTrainer(Trainer):
     @property
     def reward_buffer(self) -> deque[float]:
         """The returns of the newest training episodes."""
-        return self.tally.returns
+        return self.episode_statistics.returns
 
     @property
     def episodes(self) -> int:
         """Training episodes so far."""
-        return self.tally.episodes
+        return self.episode_statistics.episodes
 
     @property
     def acts_uniformly(self) -> bool:
@@ -180,15 +180,15 @@ class RLTrainer(Trainer):
 
     def mean_return(self) -> float | None:
         """Returns the mean of `reward_buffer`; None before the first episode."""
-        return self.tally.mean()
+        return self.episode_statistics.mean()
 
     def least_mean_return(self) -> float | None:
         """Returns the smallest of `mean_return` and the means without the episodes of any one source."""
-        return self.tally.least_mean()
+        return self.episode_statistics.least_mean()
 
     def mean_return_since_update(self) -> float | None:
         """Returns the mean over the episodes since the last update, or of `reward_buffer` if none ended."""
-        return self.tally.mean_since_update()
+        return self.episode_statistics.mean_since_update()
 
     @staticmethod
     def own_hyperparameters(context: TrainerContext, kind: type[Hyper]) -> Hyper:
@@ -242,9 +242,9 @@ class RLTrainer(Trainer):
         """
         self._failed_updates = 0
         self._version += 1
-        self.tally.note_update()
+        self.episode_statistics.note_update()
         self._steps_trained += steps
-        self.context.settlement.trained(steps)
+        self.context.outcomes.trained(steps)
         with self._metrics.publish.time():
             self._publish()
         self.note_update()
@@ -338,7 +338,7 @@ class RLTrainer(Trainer):
         self.settle()
         state: Mapping[str, Tensor] = self.policy.state_dict()
         progress = Progress(self._version, self._optimizer_steps, self._steps_trained, self.acts_uniformly)
-        if (history := self.context.settlement.history) is not None:
+        if (history := self.context.outcomes.history) is not None:
             history.published(self._version)
         self._published = self._publisher.publish(state, progress, keep=keep)
         self.numbers["last_publish_timestamp_seconds"] = time.time()
@@ -356,7 +356,7 @@ class RLTrainer(Trainer):
     def write_summary(self, step: int) -> None:
         """Passes the collected statistics to the writers under a step."""
         self.stats_reporter.set_stat("Is Training", float(self.should_still_train))
-        self.tally.report_lessons()
+        self.episode_statistics.report_lessons()
         self.stats_reporter.write_stats(step)
 
     def export_model(self, path: Path) -> None:
@@ -376,7 +376,7 @@ class RLTrainer(Trainer):
             "steps_trained": self._steps_trained,
             "steps_failed": self._steps_untrained,
             "failed_updates": self._failed_updates,
-            "tally": self.tally.state_dict(),
+            "tally": self.episode_statistics.state_dict(),
             "model": self.model_state(),
         }
 
@@ -429,4 +429,4 @@ class RLTrainer(Trainer):
         self._steps_trained = count(state, "steps_trained")
         self._steps_untrained = count(state, "steps_failed")
         self._failed_updates = count(state, "failed_updates")
-        self.tally.load_state_dict(state["tally"])
+        self.episode_statistics.load_state_dict(state["tally"])

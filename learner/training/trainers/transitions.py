@@ -8,7 +8,7 @@ import torch
 from rollcast.specs import BehaviorSpec
 from torch import Tensor
 
-from learner.training.buffers.batches import Source
+from learner.training.buffers.batches import RowSource
 from learner.training.buffers.columns import CONTINUOUS_ACTION, DISCRETE_ACTION, REWARD, TERMINATED, observation_column
 from learner.training.networks.distributions import branch_offsets
 from learner.training.rewards.transitions import Transitions
@@ -55,10 +55,10 @@ class TransitionReader:
 
     def sources(
         self, storage: Mapping[str, Tensor], rows: Tensor, next_rows: Tensor, terminated: Tensor
-    ) -> dict[str, Source]:
+    ) -> dict[str, RowSource]:
         """Returns the further columns that `of` needs in addition to observations and actions; see `at`."""
-        following = {_NEXT + name: Source(storage[name], next_rows) for name in self._observations}
-        return {REWARD: Source(storage[REWARD], rows), TERMINATED: Source(terminated), **following}
+        following = {_NEXT + name: RowSource(storage[name], next_rows) for name in self._observations}
+        return {REWARD: RowSource(storage[REWARD], rows), TERMINATED: RowSource(terminated), **following}
 
     def of(self, columns: Mapping[str, Tensor]) -> Transitions:
         """Reads the transitions of a minibatch whose discrete actions include the offsets of their branches."""

@@ -12,7 +12,7 @@ from rollcast.v1 import trajectory_pb2
 
 from actor_client.connection.books import Books, BooksView
 from actor_client.connection.gate import Gate
-from actor_client.connection.parcel import Parcel
+from actor_client.connection.outgoing_chunk import OutgoingChunk
 from actor_client.connection.window import SendWindow
 
 REASONS = st.sampled_from(["env_error", "reset", "generation"])
@@ -107,7 +107,7 @@ class Upload(RuleBasedStateMachine):
         self.received = [0, 0]  # by the learner in this session
         self.owners = [Owner(self, 0), Owner(self, 1)]
         self.has_forgotten = False
-        self.wire: list[Parcel] = []  # sent and not yet taken
+        self.wire: list[OutgoingChunk] = []  # sent and not yet taken
         self.expected = 1
         self.made = 0
 
@@ -137,12 +137,12 @@ class Upload(RuleBasedStateMachine):
         self.books[behavior].seal(rows)
         request = trajectory_pb2.UploadRequest(chunk=chunk)
         owner = self.owners[behavior]
-        parcel = Parcel(request, self.gates[behavior], self.books[behavior], rows, chunk.ByteSize(), owner)
+        outgoing = OutgoingChunk(request, self.gates[behavior], self.books[behavior], rows, chunk.ByteSize(), owner)
         if is_outage and behavior == 1:
-            self.window.spool(parcel, OUTAGE_BYTES)
+            self.window.spool(outgoing, OUTAGE_BYTES)
             assert self.window.spooled_bytes <= OUTAGE_BYTES
         else:
-            self.window.put(parcel)
+            self.window.put(outgoing)
 
     @rule(behavior=st.integers(0, 1), more=st.integers(1, 60))
     def grant(self, behavior: int, more: int) -> None:
@@ -155,21 +155,21 @@ class Upload(RuleBasedStateMachine):
     @rule()
     def transmit(self) -> None:
         """Puts a chunk on the wire."""
-        parcel = self.window.take()
-        if parcel is not None:
-            assert parcel.gate.sent_bytes <= parcel.gate.bytes_through
-            self.wire.append(parcel)
+        outgoing = self.window.take()
+        if outgoing is not None:
+            assert outgoing.gate.sent_bytes <= outgoing.gate.bytes_through
+            self.wire.append(outgoing)
 
     @precondition(lambda self: self.wire)
     @rule()
     def arrive(self) -> None:
         """Takes a chunk from the wire: the next one, or a duplicate."""
-        parcel = self.wire.pop(0)
-        assert parcel.sequence <= self.expected
-        if parcel.sequence == self.expected:
-            self.taken[parcel.sequence] = parcel.request.chunk.produced_steps
+        outgoing = self.wire.pop(0)
+        assert outgoing.sequence <= self.expected
+        if outgoing.sequence == self.expected:
+            self.taken[outgoing.sequence] = outgoing.request.chunk.produced_steps
             self.expected += 1
-            behavior, rows = self.rows[parcel.request.chunk.produced_steps]
+            behavior, rows = self.rows[outgoing.request.chunk.produced_steps]
             self.received[behavior] += rows
 
     @rule(share=st.floats(0, 1))
@@ -196,7 +196,7 @@ class Upload(RuleBasedStateMachine):
             "generation",
             self.expected,
             settled_through=self.expected - 1,
-            keeps=lambda parcel: parcel.owner is replayed,
+            keeps=lambda outgoing: outgoing.owner is replayed,
         )
 
     @rule(is_told=st.booleans())
@@ -224,10 +224,13 @@ class Upload(RuleBasedStateMachine):
         assert all(books.balanced for books in self.books)
         assert all(view.balanced and not (view.open or view.unacked or view.spooled) for view in self.past)
         assert sum(books.view().unacked for books in self.books) == sum(
-            parcel.rows for parcel in (*self.window._sent, *self.window._waiting)
+            outgoing.rows for outgoing in (*self.window._sent, *self.window._waiting)
         )
-        assert [books.view().spooled for books in self.books] == [0, sum(parcel.rows for parcel in self.window._spool)]
-        assert self.window.spooled_bytes == sum(parcel.size_bytes for parcel in self.window._spool)
+        assert [books.view().spooled for books in self.books] == [
+            0,
+            sum(outgoing.rows for outgoing in self.window._spool),
+        ]
+        assert self.window.spooled_bytes == sum(outgoing.size_bytes for outgoing in self.window._spool)
 
     @invariant()
     def each_step_has_one_fate(self) -> None:
@@ -236,8 +239,8 @@ class Upload(RuleBasedStateMachine):
             return
         for index, books in enumerate(self.books):
             present = sum(
-                parcel.rows for parcel in self.window._sent
-                if parcel.sequence < self.expected and parcel.owner is self.owners[index]
+                outgoing.rows for outgoing in self.window._sent
+                if outgoing.sequence < self.expected and outgoing.owner is self.owners[index]
             )  # fmt: skip
             assert self.received[index] == books.view().acked + present
 

@@ -32,7 +32,7 @@ from actor_client.connection.errors import (
     one_line,
 )
 from actor_client.connection.gate import Gate
-from actor_client.connection.parcel import Parcel
+from actor_client.connection.outgoing_chunk import OutgoingChunk
 from actor_client.exits import ActorError, ExitCode
 from tests.actor_client.connection.harness import acting
 from tests.actor_client.scripted import ScriptedLearner, wait_until
@@ -123,15 +123,16 @@ class Refusing:
 
     def ack(self, chunks: int, reason: str, steps: int = ROWS) -> ActorError | None:
         """Acks this many chunks, each with the given rejection or none."""
-        parcels = [
-            Parcel(trajectory_pb2.UploadRequest(), Gate(1), Books(), ROWS, 1, sequence=n) for n in range(1, chunks + 1)
+        outgoing_chunks = [
+            OutgoingChunk(trajectory_pb2.UploadRequest(), Gate(1), Books(), ROWS, 1, sequence=n)
+            for n in range(1, chunks + 1)
         ]
         rejections = [
-            trajectory_pb2.Rejection(sequence=parcel.sequence, reason=reason, steps=steps, detail="column reward")
-            for parcel in parcels
+            trajectory_pb2.Rejection(sequence=outgoing.sequence, reason=reason, steps=steps, detail="column reward")
+            for outgoing in outgoing_chunks
             if reason
         ]
-        return self.refusals.settled(parcels, rejections)
+        return self.refusals.settled(outgoing_chunks, rejections)
 
 
 def test_data_that_is_refused_whole_for_a_while_ends_the_actor() -> None:

@@ -9,7 +9,7 @@ from rollcast.v1 import trajectory_pb2
 
 from actor_client.connection.books import Books, BooksView
 from actor_client.connection.gate import Gate
-from actor_client.connection.parcel import Parcel
+from actor_client.connection.outgoing_chunk import OutgoingChunk
 from actor_client.connection.window import SendWindow
 
 BIG = trajectory_pb2.Credit(bytes_through=1 << 40)
@@ -24,20 +24,20 @@ def filled(*rows: int) -> tuple[SendWindow, Books, Gate]:
     return window, books, gate
 
 
-def sealed(books: Books, gate: Gate, rows: int, owner: Behavior | None = None) -> Parcel:
+def sealed(books: Books, gate: Gate, rows: int, owner: Behavior | None = None) -> OutgoingChunk:
     """Returns a chunk of recorded rows."""
     books.produced(rows)
     books.seal(rows)
     chunk = trajectory_pb2.Chunk(rows=rows, sequence=1 << 34)
-    return Parcel(trajectory_pb2.UploadRequest(chunk=chunk), gate, books, rows, chunk.ByteSize(), owner)
+    return OutgoingChunk(trajectory_pb2.UploadRequest(chunk=chunk), gate, books, rows, chunk.ByteSize(), owner)
 
 
 def sent(window: SendWindow) -> list[int]:
     """Sends all that may be sent, and returns the numbers."""
     numbers = []
-    while (parcel := window.take()) is not None:
-        assert parcel.request.chunk.sequence == parcel.sequence
-        numbers.append(parcel.sequence)
+    while (outgoing := window.take()) is not None:
+        assert outgoing.request.chunk.sequence == outgoing.sequence
+        numbers.append(outgoing.sequence)
     return numbers
 
 
@@ -128,7 +128,7 @@ def test_clearing_drops_and_goes_on_with_another_number() -> None:
     window, books, gate = filled(4, 5)
     window.take()
     settled, dropped = window.clear("generation", 8)
-    assert (settled, [parcel.rows for parcel in dropped]) == ([], [4, 5])
+    assert (settled, [outgoing.rows for outgoing in dropped]) == ([], [4, 5])
     assert books.view().dropped == {"generation": 9}
     window.put(sealed(books, gate, 1))
     assert sent(window) == [8]
@@ -140,7 +140,7 @@ def test_what_a_restarted_learner_received_is_acked() -> None:
     assert sent(window) == [1, 2, 3, 4]
     window.ack(1)
     settled, dropped = window.clear("generation", 4, settled_through=3)
-    assert ([parcel.rows for parcel in settled], [parcel.rows for parcel in dropped]) == ([2, 4], [8])
+    assert ([outgoing.rows for outgoing in settled], [outgoing.rows for outgoing in dropped]) == ([2, 4], [8])
     assert (books.view().acked, books.view().dropped) == (7, {"generation": 8})
     for through in (10**9, 0):  # of a session of which nothing is left
         assert window.clear("session_lost", 1, settled_through=through) == ([], [])
@@ -176,9 +176,9 @@ def test_spooled_chunks_leave_as_credit_allows() -> None:
     assert (books.view().spooled, window.chunks, window.empty) == (9, 1, False)
     assert sent(window) == [1]
     behavior.gate, behavior.index, behavior.allowed = gate, 7, 7
-    parcel, nothing = window.take(), window.take()
-    assert parcel is not None
-    assert (parcel.sequence, parcel.rows, parcel.request.chunk.behavior_index, nothing) == (2, 3, 7, None)
+    outgoing, nothing = window.take(), window.take()
+    assert outgoing is not None
+    assert (outgoing.sequence, outgoing.rows, outgoing.request.chunk.behavior_index, nothing) == (2, 3, 7, None)
     behavior.allowed = 100
     assert sent(window) == [3, 4]
     assert window.spooled_bytes == 0
@@ -208,10 +208,10 @@ def test_unacked_chunks_of_replay_are_kept_over_a_new_generation() -> None:
     window.put(sealed(books, gate, 8))  # of another trainer
     sent(window)
     spooled(window, behavior, 16)
-    window.clear("generation", 2, settled_through=1, keeps=lambda parcel: parcel.owner is behavior)
+    window.clear("generation", 2, settled_through=1, keeps=lambda outgoing: outgoing.owner is behavior)
     assert (books.view().acked, books.view().spooled, books.view().dropped) == (1, 22, {"generation": 8})
     assert sent(window) == [2, 3, 4]
-    assert [parcel.rows for parcel in window._sent] == [2, 4, 16]
+    assert [outgoing.rows for outgoing in window._sent] == [2, 4, 16]
     spooled(window, behavior, 32)
     window.clear("session_lost", 1)
     assert books.view().dropped == {"generation": 8, "session_lost": 54}
@@ -224,8 +224,8 @@ def test_credit_in_bytes_counts_the_size_that_is_sent() -> None:
     window, books, gate = filled()
     window.put(sealed(books, gate, 7))
     estimated = gate.waiting_bytes
-    parcel = window.take()
-    assert parcel is not None
+    outgoing = window.take()
+    assert outgoing is not None
     assert gate.waiting_bytes == 0
-    assert gate.sent_bytes == parcel.request.chunk.ByteSize() < estimated
+    assert gate.sent_bytes == outgoing.request.chunk.ByteSize() < estimated
     assert window.unacked_bytes == gate.sent_bytes

@@ -14,10 +14,10 @@ from rollcast.v1 import trajectory_pb2
 
 from actor_client.connection.link import LearnerLink
 from actor_client.exits import ActorError
+from actor_client.pettingzoo.agent_roles import AgentRoles
 from actor_client.pettingzoo.agents import Agents, agents_of
 from actor_client.pettingzoo.app import EnvironmentLoop
 from actor_client.pettingzoo.batches import GroupReward
-from actor_client.pettingzoo.cast import Cast
 from actor_client.pettingzoo.environment import AgentEnvironment, Calls
 from actor_client.policy.runner import Policy
 from actor_client.rollout.agents.scripts import ScriptedOpponent
@@ -99,9 +99,9 @@ def acting(
     link = LearnerLink(learner.address, actor_name="zoo", load=Policy.load, client_version="test", opponent=opponent)
     link.start()
     run = link.open(DEAD_SECONDS)
-    cast, calls = Cast(rules(**patterns), "Run"), Calls(num_envs)
+    roles, calls = AgentRoles(rules(**patterns), "Run"), Calls(num_envs)
     environments = [
-        AgentEnvironment(worker, agents, made, cast=cast, link=link, calls=calls, share=share)
+        AgentEnvironment(worker, agents, made, roles=roles, link=link, calls=calls, share=share)
         for worker, agents in enumerate(first)
     ]
     script = ScriptedOpponent(opponent) if opponent else None

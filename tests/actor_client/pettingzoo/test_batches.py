@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from rollcast.chunks import GameResult
 
+from actor_client.pettingzoo.agent_roles import AgentRoles
 from actor_client.pettingzoo.agents import AgentReport, ParallelAgents, WrongReport, agents_of
 from actor_client.pettingzoo.batches import GroupReward, Part, Reader, _results
-from actor_client.pettingzoo.cast import Cast
 from tests.actor_client.pettingzoo import toys
 from tests.actor_client.pettingzoo.test_cast import rules
 from tests.actor_client.pettingzoo.toys import TERMINATED
@@ -20,7 +20,7 @@ def play(environment: Any, share: GroupReward = "own", groups: str = "") -> list
     """Plays one episode, and returns its messages."""
     agents = agents_of(environment)
     assert agents is not None
-    reader = Reader(Cast(rules(groups=groups), "Run"), environment, share)
+    reader = Reader(AgentRoles(rules(groups=groups), "Run"), environment, share)
     report = agents.reset(1, None)
     reader.begin()
     reader.take(report)
@@ -105,7 +105,7 @@ def test_agents_with_ever_new_names_are_forgotten() -> None:
     script = [{f"n{step}": (0.0, TERMINATED), f"n{step + 1}": (0.0, "")} for step in range(50)]
     environment = toys.Field(script, first=("n0",))
     environment.possible_agents = []
-    reader = Reader(Cast(rules(), "Run"), environment, "own")
+    reader = Reader(AgentRoles(rules(), "Run"), environment, "own")
     agents = ParallelAgents(environment)
     report = agents.reset(1, None)
     numbers = []
@@ -139,7 +139,7 @@ def test_observations_are_copied() -> None:
 
     environment = Reusing()
     agents = ParallelAgents(environment)
-    reader = Reader(Cast(rules(), "Run"), environment, "own")
+    reader = Reader(AgentRoles(rules(), "Run"), environment, "own")
     reader.take(agents.reset(1, None))
     (part,) = reader.parts()
     seen[:] = 77.0

@@ -9,41 +9,41 @@ from gymnasium import spaces
 
 from actor_client.envs.errors import UnsupportedSpace
 from actor_client.exits import ActorError, ExitCode
-from actor_client.pettingzoo.cast import Cast, CastingRules, unmatched
+from actor_client.pettingzoo.agent_roles import AgentRoles, RoleRules, unmatched
 from actor_client.settings.agents import split_rule
 from tests.actor_client.pettingzoo import toys
 
 
-def rules(behaviors: str = "", teams: str = "", groups: str = "") -> CastingRules:
+def rules(behaviors: str = "", teams: str = "", groups: str = "") -> RoleRules:
     """Returns rules from texts separated by spaces."""
-    return CastingRules(*(tuple(map(split_rule, each.split())) for each in (behaviors, teams, groups)))
+    return RoleRules(*(tuple(map(split_rule, each.split())) for each in (behaviors, teams, groups)))
 
 
-def places(cast: Cast, environment: Any = None) -> dict[str, tuple[str, int]]:
+def places(roles: AgentRoles, environment: Any = None) -> dict[str, tuple[str, int]]:
     """Returns the behavior id and the group of each agent."""
     environment = environment or toys.Field()
-    seats = {agent: cast.seat(environment, agent) for agent in environment.possible_agents}
+    seats = {agent: roles.seat(environment, agent) for agent in environment.possible_agents}
     return {agent: (seat.form.behavior_id, seat.group) for agent, seat in seats.items()}
 
 
 def test_agents_with_equal_spaces_share_a_behavior() -> None:
     """Without rules all agents have the run's behavior, no team and no group."""
-    assert places(Cast(CastingRules(), "Run")) == dict.fromkeys("abc", ("Run?team=0", 0))
+    assert places(AgentRoles(RoleRules(), "Run")) == dict.fromkeys("abc", ("Run?team=0", 0))
 
 
 def test_the_first_pattern_that_matches_counts() -> None:
     """Behaviors, teams and groups come from patterns; a value without a pattern is for all."""
-    cast = Cast(rules("[ab]=Pair Rest", "b=3 *=1", "[ab]=left c=right"), "unused")
+    roles = AgentRoles(rules("[ab]=Pair Rest", "b=3 *=1", "[ab]=left c=right"), "unused")
     with pytest.raises(ActorError, match=r"group left has agents of two behaviors or teams: a of .*team=1 and b of"):
-        places(cast)
-    cast = Cast(rules("[ab]=Pair Rest", "c=2", "[ab]=left c=right"), "unused")
-    assert places(cast) == {"a": ("Pair?team=0", 1), "b": ("Pair?team=0", 1), "c": ("Rest?team=2", 2)}
+        places(roles)
+    roles = AgentRoles(rules("[ab]=Pair Rest", "c=2", "[ab]=left c=right"), "unused")
+    assert places(roles) == {"a": ("Pair?team=0", 1), "b": ("Pair?team=0", 1), "c": ("Rest?team=2", 2)}
 
 
 def test_an_agent_without_a_pattern_is_named() -> None:
     """The error has the agent, the nearest pattern and what to write."""
     with pytest.raises(ActorError, match=r"no --behavior matches the agent c.*add --behavior 'c=NAME'") as caught:
-        places(Cast(rules("a=A b=B"), "unused"))
+        places(AgentRoles(rules("a=A b=B"), "unused"))
     assert caught.value.exit_code is ExitCode.USAGE
 
 
@@ -60,9 +60,9 @@ def test_different_spaces_need_behaviors_of_their_own() -> None:
         r"blue_0 and red_0 have different observation spaces, Box.* and Box.*--behavior 'blue_\*=A' .* 'red_\*=B'"
     )
     with pytest.raises(UnsupportedSpace, match=expected):
-        places(Cast(CastingRules(), "Run"), environment)
-    cast = Cast(rules("red_*=Red *=Others"), "unused")
-    assert set(places(cast, environment).values()) == {("Red?team=0", 0), ("Others?team=0", 0)}
+        places(AgentRoles(RoleRules(), "Run"), environment)
+    roles = AgentRoles(rules("red_*=Red *=Others"), "unused")
+    assert set(places(roles, environment).values()) == {("Red?team=0", 0), ("Others?team=0", 0)}
 
 
 def test_choices_counted_from_other_numbers_are_different() -> None:
@@ -74,11 +74,11 @@ def test_choices_counted_from_other_numbers_are_different() -> None:
             return spaces.Discrete(2, start=int(agent == "b"))
 
     with pytest.raises(UnsupportedSpace, match=r"different action spaces, Discrete\(2\) and Discrete\(2, start=1\)"):
-        places(Cast(CastingRules(), "Run"), Shifted())
+        places(AgentRoles(RoleRules(), "Run"), Shifted())
 
 
 def test_the_mask_is_no_observation() -> None:
     """The entry `action_mask` of an observation is left out of the spec."""
-    form = Cast(CastingRules(), "Run").seat(toys.duel(), "x").form
+    form = AgentRoles(RoleRules(), "Run").seat(toys.duel(), "x").form
     assert [each.name for each in form.spec.observations] == ["observation"]
     assert form.masks_in_observations

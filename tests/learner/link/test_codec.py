@@ -187,7 +187,7 @@ def test_messages_follow_each_other() -> None:
 
 def test_settings_keep_their_type_and_values() -> None:
     """The settings of a trainer arrive as the model of their trainer."""
-    (asked,) = [message for message in MESSAGES if type(message).__name__ == "JudgeDeclaration"]
+    (asked,) = [message for message in MESSAGES if type(message).__name__ == "EstimateMemory"]
     arrived = coded(asked).settings
     assert type(arrived.hyperparameters) is type(asked.settings.hyperparameters)
     assert arrived == asked.settings

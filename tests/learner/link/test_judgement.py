@@ -15,10 +15,10 @@ from rollcast.errors import Untrainable
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 from learner.link.channel import Channel
-from learner.link.footprint import Footprint, JudgeDeclaration, Judgement
-from learner.service.ingest.judgements import JudgeFailedError, LinkJudge
+from learner.link.footprint import EstimateMemory, Footprint, MemoryEstimate
+from learner.service.ingest.memory_estimates import EstimateFailedError, LinkEstimator
 from learner.shared.settings.service import ServiceSettings
-from learner.training.trainers.judge import JudgeThread, judge
+from learner.training.trainers.memory_estimate import EstimatorThread, judge
 from tests.coded_link import coded
 from tests.learner.service.ingest.parts import NAME, make_options, make_spec
 
@@ -28,14 +28,14 @@ SETTINGS = next(iter(OPTIONS.behaviors.values()))
 
 
 @contextmanager
-def asked(ranks: int = 1) -> Iterator[LinkJudge]:
+def asked(ranks: int = 1) -> Iterator[LinkEstimator]:
     """Starts the judge of the service over two pickling channels without receivers."""
-    to_trainers: Channel[JudgeDeclaration] = Channel(coded)
-    to_front: Channel[Judgement] = Channel(coded)
-    asking = LinkJudge(to_trainers.send)
-    thread = JudgeThread(SERVICE, to_front.send, ranks)
-    to_trainers.divert(JudgeDeclaration, thread.ask)
-    to_front.divert(Judgement, asking.answer)
+    to_trainers: Channel[EstimateMemory] = Channel(coded)
+    to_front: Channel[MemoryEstimate] = Channel(coded)
+    asking = LinkEstimator(to_trainers.send)
+    thread = EstimatorThread(SERVICE, to_front.send, ranks)
+    to_trainers.divert(EstimateMemory, thread.ask)
+    to_front.divert(MemoryEstimate, asking.answer)
     thread.start()
     try:
         yield asking
@@ -44,7 +44,7 @@ def asked(ranks: int = 1) -> Iterator[LinkJudge]:
 
 
 def test_an_answer_comes_although_no_side_looks_for_messages() -> None:
-    """A judgement returns during a long update, with the figures of a local one."""
+    """An estimate returns during a long update, with the figures of a local one."""
     with asked() as asking:
         assert asking(make_spec(), SETTINGS, SERVICE) == judge(make_spec(), SETTINGS, SERVICE)
 
@@ -78,8 +78,8 @@ def test_a_fault_of_the_judge_is_no_refusal(monkeypatch: pytest.MonkeyPatch, err
 
     with asked() as asking:
         with monkeypatch.context() as patch:
-            patch.setattr("learner.training.trainers.judge.judge", fail)
-            with pytest.raises(JudgeFailedError, match=f"{type(error).__name__}: {error}"):
+            patch.setattr("learner.training.trainers.memory_estimate.judge", fail)
+            with pytest.raises(EstimateFailedError, match=f"{type(error).__name__}: {error}"):
                 asking(make_spec(), SETTINGS, SERVICE)
         assert asking(make_spec(), SETTINGS, SERVICE).total_bytes
 
@@ -94,14 +94,14 @@ def test_closing_ends_the_thread_after_the_question_that_is_judged(monkeypatch: 
         assert goes_on.wait(300)
         return Footprint(ring_rows=1, row_bytes=1)
 
-    monkeypatch.setattr("learner.training.trainers.judge.judge", slowly)
-    thread = JudgeThread(SERVICE, lambda answer: answers.append(answer.number))
+    monkeypatch.setattr("learner.training.trainers.memory_estimate.judge", slowly)
+    thread = EstimatorThread(SERVICE, lambda answer: answers.append(answer.number))
     before = set(threading.enumerate())  # a judge of an earlier test may be about to end
     thread.start()
     try:
         (running,) = set(threading.enumerate()) - before
         for number in (1, 2):
-            thread.ask(JudgeDeclaration(number, make_spec(), SETTINGS))
+            thread.ask(EstimateMemory(number, make_spec(), SETTINGS))
         assert begun.wait(300)
     finally:
         thread.close()
@@ -112,13 +112,13 @@ def test_closing_ends_the_thread_after_the_question_that_is_judged(monkeypatch: 
 
 def test_nobody_waits_for_a_judge_that_has_gone() -> None:
     """Open and later questions are answered when the run ends."""
-    sent: queue.SimpleQueue[JudgeDeclaration] = queue.SimpleQueue()
-    asking = LinkJudge(sent.put)
+    sent: queue.SimpleQueue[EstimateMemory] = queue.SimpleQueue()
+    asking = LinkEstimator(sent.put)
     with ThreadPoolExecutor(1) as callers:
         open_question = callers.submit(asking, make_spec(), SETTINGS, SERVICE)
         sent.get(timeout=30)
         asking.close()
-        with pytest.raises(JudgeFailedError, match="the run is ending"):
+        with pytest.raises(EstimateFailedError, match="the run is ending"):
             open_question.result(30)
-    with pytest.raises(JudgeFailedError, match="the run is ending"):
+    with pytest.raises(EstimateFailedError, match="the run is ending"):
         asking(make_spec(), SETTINGS, SERVICE)

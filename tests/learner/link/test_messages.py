@@ -25,7 +25,7 @@ from learner.link.control import (
     Stopped,
     StopTurns,
 )
-from learner.link.footprint import Footprint, JudgeDeclaration, Judgement
+from learner.link.footprint import EstimateMemory, Footprint, MemoryEstimate
 from learner.link.matches import Match, Seat
 from learner.link.opening import Begin, GiveUp, Hello, Logged, NotOpened, Opened
 from learner.link.to_front import (
@@ -148,9 +148,9 @@ MESSAGES: tuple[Any, ...] = (
     ),
     StartMatch(Match(8, "session", (Seat("Walker", 0, AssignmentRole.OPPONENT),), episodes=20, random_steps=2)),
     stats(),
-    JudgeDeclaration(3, make_spec(), declared().settings),
-    Judgement(3, Footprint(100, 40, network_bytes=7)),
-    Judgement(4, refusal="too small", metadata={"behavior": "Walker"}),
+    EstimateMemory(3, make_spec(), declared().settings),
+    MemoryEstimate(3, Footprint(100, 40, network_bytes=7)),
+    MemoryEstimate(4, refusal="too small", metadata={"behavior": "Walker"}),
     Request(5, RequestKind.SAVE),
     Answer(5, path="results/run/run_state.pt"),
     StopTurns(),

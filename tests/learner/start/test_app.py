@@ -205,7 +205,7 @@ def test_another_network_does_not_fit(tmp_path: Path, capfd: pytest.CaptureFixtu
 def test_a_target_that_was_reached_before(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """A run resumed at its target ends immediately and says what to change."""
     with begun(tmp_path) as (_, start, trainer):
-        trainer.tally.returns.extend([500.0] * 100)
+        trainer.episode_statistics.returns.extend([500.0] * 100)
         start.keeper.save_run_state({NAME: trainer})
     loaded = load(tmp_path, resume="true", target_return="400", max_wall_seconds=str(SECONDS))
     assert serve(loaded) == ExitCode.OK
@@ -218,7 +218,7 @@ def test_a_target_that_was_reached_before(tmp_path: Path, capfd: pytest.CaptureF
 def test_a_finished_run_waits_for_no_actor_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run resumed at its end does not wait for the actors that it has started, which still load or look for it."""
     with begun(tmp_path) as (_, start, trainer):
-        trainer.tally.returns.extend([500.0] * 100)
+        trainer.episode_statistics.returns.extend([500.0] * 100)
         start.keeper.save_run_state({NAME: trainer})
     monkeypatch.setattr(app, "END_SECONDS", 10.0**6)
     monkeypatch.setattr(TrainingRequest, "command", lambda *_: [sys.executable, "-c", "import sys; sys.stdin.read()"])

@@ -25,7 +25,7 @@ from learner.training.export.graph import export_graph
 from learner.training.networks.policy import PolicyNetwork
 from learner.training.run.training import TrainingSide
 from learner.training.trainers.base import Trainer
-from learner.training.trainers.settlement import ExperienceQueue, Settlement
+from learner.training.trainers.outcome_report import ExperienceQueue, OutcomeReport
 from tests.learner.service.ingest.parts import NAME, make_spec
 from tests.learner.starts import SETTINGS, begun, opened
 
@@ -60,7 +60,7 @@ def side_of(run: TrainingRun) -> TrainingSide:
 def assembled(results: Path, **options: Any) -> Iterator[TrainingRun]:
     """Returns a run as of `made` with one declared behavior."""
     with made(results, **options) as run:
-        side_of(run).run._judge.start()  # it begins with the trainers, which have no thread here
+        side_of(run).run._estimator.start()  # it begins with the trainers, which have no thread here
         run.front.behaviors.declare(make_spec(NAME), 0, 1)
         yield run
 
@@ -86,7 +86,7 @@ def test_a_run_without_threads_ends_in_good_order(
         last = json.loads((tmp_path / "run" / "events.jsonl").read_text().splitlines()[-1])
         assert (last["event"], last["error"]) == ("failed", "can't start new thread")
     for thread in threading.enumerate():
-        if thread.name == "judge":
+        if thread.name == "memory-estimate":
             thread.join(60.0)
             assert not thread.is_alive()
 
@@ -94,7 +94,7 @@ def test_a_run_without_threads_ends_in_good_order(
 def build(run: TrainingRun) -> Trainer:
     """Builds the trainer of the only behavior, and shows it to all parts."""
     declared, link = run.front.behaviors.all()[0].declared, side_of(run).context.link
-    trainer = side_of(run).run._build(declared, ExperienceQueue(Settlement(declared.index, link.to_front.send)))
+    trainer = side_of(run).run._build(declared, ExperienceQueue(OutcomeReport(declared.index, link.to_front.send)))
     for part in side_of(run).run._parts:
         part.trainer_added(trainer)
     return trainer

@@ -111,13 +111,13 @@ class Service:
         session = self.begin(declared=True)
         assert session is not None
         service = self.learner.server._trajectory_service
-        stream = self.learner.server._hub.attach(session, session.epoch)
+        stream = self.learner.server._router.attach(session, session.epoch)
         try:
             await self._until_quiet(service._take(stream, data))
             for response in stream.responses():
                 assert isinstance(response, bytes)
         finally:
-            self.learner.server._hub.detach(stream)
+            self.learner.server._router.detach(stream)
             self.end()
 
     async def _until_quiet(self, call: Coroutine[Any, Any, None]) -> None:
@@ -144,7 +144,7 @@ class Service:
         session.protocol_revision = 2
         behavior = learner.behaviors.declare(make_spec(), 0, 4)
         learner.sessions.declare(session, behavior, 0, 4, follows_quota=False)
-        learner.server._hub.declared(session, behavior)
+        learner.server._router.declared(session, behavior)
         return session
 
     def end(self) -> None:
@@ -155,7 +155,7 @@ class Service:
         plain(learner.sessions.state_dict())
         for session in list(learner.sessions.live()):
             learner.sessions.close(session, [])
-            learner.server._hub.forget(session, None)
+            learner.server._router.forget(session, None)
 
 
 @functools.cache
@@ -257,7 +257,7 @@ async def _begin_upload(data: bytes) -> None:
     _service().begin(declared=True)
     try:
         stream = await _service().learner.server._trajectory_service._open(_only(data))
-        _service().learner.server._hub.detach(stream)
+        _service().learner.server._router.detach(stream)
     finally:
         _service().end()
 

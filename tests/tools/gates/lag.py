@@ -24,7 +24,7 @@ from learner.training.networks.distributions import branch_offsets
 from learner.training.trainers.actor_critic.loss import log_probability
 from learner.training.trainers.actor_critic.trainer import ActorCriticTrainer
 from learner.training.trainers.appo.trainer import APPOTrainer
-from learner.training.trainers.judge import judge
+from learner.training.trainers.memory_estimate import judge
 from learner.training.trainers.ppo.trainer import PPOTrainer
 from tests.learner.training.trainers.in_process import CARTPOLE, Bench, CartPoleActor, Published
 from tests.tools.bench.measurement import MeasurementFailed

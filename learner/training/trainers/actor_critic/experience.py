@@ -10,8 +10,8 @@ import torch
 from rollcast.specs import BehaviorSpec
 from torch import Tensor
 
-from learner.training.buffers.batches import Share, Source
-from learner.training.buffers.buffer import Plan
+from learner.training.buffers.batches import RowSource, Share
+from learner.training.buffers.buffer import UpdateRows
 from learner.training.buffers.columns import (
     ACTION_MASK,
     CONTINUOUS_ACTION,
@@ -51,7 +51,7 @@ class Recorded(NamedTuple):
         table: Layout of the sequences; None without memory.
     """
 
-    sources: Mapping[str, Source]
+    sources: Mapping[str, RowSource]
     lag: Tensor
     table: SequenceTable | None = None
 
@@ -87,7 +87,7 @@ class Experience:
         baselines: ``[K]`` mean baseline of each signal; None without baselines.
     """
 
-    sources: Mapping[str, Source]
+    sources: Mapping[str, RowSource]
     steps: int
     lag: Tensor
     rewards: Tensor
@@ -158,14 +158,14 @@ class ExperienceMaker:
         if self.recurrence is not None:
             self.recurrence.forget()
 
-    def estimate(self, plan: Plan, storage: Mapping[str, Tensor], recorded: Recorded) -> Estimates:
+    def estimate(self, plan: UpdateRows, storage: Mapping[str, Tensor], recorded: Recorded) -> Estimates:
         """Evaluates all rows with the critic; a critic of another kind has its own."""
         if self.recurrence is not None and recorded.table is not None:
             return Estimates(*self.recurrence.evaluate(plan, storage, recorded.table))
         return Estimates(self._values(plan, storage), None)
 
     @torch.no_grad()
-    def make(self, plan: Plan, storage: Mapping[str, Tensor], recorded: Recorded) -> Experience:
+    def make(self, plan: UpdateRows, storage: Mapping[str, Tensor], recorded: Recorded) -> Experience:
         """Computes the experience of an update under the current network, without waiting for the device.
 
         The scale of the value heads is then updated with the targets; values and targets in the loss have the new scale.
@@ -193,14 +193,14 @@ class ExperienceMaker:
         advantage = self._normalized(mean) if self._normalizes else mean / self._scale.of_advantages()
         sources = {
             **recorded.sources,
-            ADVANTAGE: Source(advantage.float()),
-            RETURNS: Source(self._scale.normalized(returns).float()),
+            ADVANTAGE: RowSource(advantage.float()),
+            RETURNS: RowSource(self._scale.normalized(returns).float()),
         }
         if self._keeps_values:
-            sources[OLD_VALUES] = Source(self._scale.normalized(values).float())
+            sources[OLD_VALUES] = RowSource(self._scale.normalized(values).float())
         if baselines is not None:
             baselines = baselines.index_select(0, plan.steps)
-            sources[OLD_BASELINES] = Source(self._scale.normalized(baselines).float())
+            sources[OLD_BASELINES] = RowSource(self._scale.normalized(baselines).float())
         if self._signals.learns:
             sources |= self.transitions.sources(storage, plan.step_rows, _next_rows(plan), terminated)
         return Experience(
@@ -215,7 +215,7 @@ class ExperienceMaker:
             baselines=None if baselines is None else baselines.mean(0),
         )
 
-    def _after_ends(self, plan: Plan, values: Tensor) -> Tensor:
+    def _after_ends(self, plan: UpdateRows, values: Tensor) -> Tensor:
         """Replaces the values ``[R, K]`` of terminal observations by the mean value of observations that begin episodes.
 
         Signals that ignore ends bootstrap from this mean (Burda et al. 2018, arXiv:1810.12894, section 2.3: the next
@@ -228,7 +228,7 @@ class ExperienceMaker:
         is_terminal = (plan.is_step + torch.cat((plan.is_step[:1], plan.bootstraps[:-1]))) == 0.0
         return torch.where(is_terminal.unsqueeze(1), found[:-1] / found[-1], values)
 
-    def _values(self, plan: Plan, storage: Mapping[str, Tensor]) -> Tensor:
+    def _values(self, plan: UpdateRows, storage: Mapping[str, Tensor]) -> Tensor:
         """Computes outputs of the value heads, ``[R, K]`` float32."""
         network = self._network
         if not isinstance(network, ActorCritic):
@@ -239,7 +239,7 @@ class ExperienceMaker:
         ]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
-    def _rewards(self, plan: Plan, storage: Mapping[str, Tensor], terminated: Tensor) -> Tensor:
+    def _rewards(self, plan: UpdateRows, storage: Mapping[str, Tensor], terminated: Tensor) -> Tensor:
         """Computes rewards, ``[R, K]`` float64; 0 in final rows."""
         following = _next_rows(plan)
         # Rewards are read at once and observations in pieces, because images of a whole buffer do not fit the networks.
@@ -256,7 +256,7 @@ class ExperienceMaker:
         rewards = torch.zeros((plan.rows.shape[0], len(self._signals)), dtype=torch.float64, device=plan.rows.device)
         return rewards.index_copy_(0, plan.steps, torch.cat(parts))
 
-    def _log_ratio(self, plan: Plan, storage: Mapping[str, Tensor], recorded: Recorded) -> Tensor:
+    def _log_ratio(self, plan: UpdateRows, storage: Mapping[str, Tensor], recorded: Recorded) -> Tensor:
         """Computes `Valued.log_ratio`."""
         result = torch.zeros_like(plan.is_step)
         for portion in all_steps(plan.step_count, recorded.table, most=self._rows_at_once, device=plan.rows.device):
@@ -267,7 +267,7 @@ class ExperienceMaker:
             result.index_copy_(0, plan.steps.index_select(0, portion.steps), log_ratio)
         return result
 
-    def _own_log_prob(self, sources: Mapping[str, Source], portion: Portion) -> Tensor:
+    def _own_log_prob(self, sources: Mapping[str, RowSource], portion: Portion) -> Tensor:
         """Computes the current log-probability of the whole actions of chosen steps, ``[B]`` float64."""
         columns = {name: source.at(portion.steps) for name, source in sources.items()}
         observations = [columns[name] for name in self.observations]
@@ -275,26 +275,26 @@ class ExperienceMaker:
         own = log_probability(output, columns.get(CONTINUOUS_ACTION), columns.get(DISCRETE_ACTION), "per_action")
         return own.double().sum(1)
 
-    def recorded(self, plan: Plan, storage: Mapping[str, Tensor], version: int) -> Recorded:
+    def recorded(self, plan: UpdateRows, storage: Mapping[str, Tensor], version: int) -> Recorded:
         """Returns views of the ring's columns, and copies of columns that need another form.
 
         Args:
-            plan: Plan of the update.
+            plan: Rows of the update.
             storage: Columns of the ring.
             version: The current policy version.
         """
         places = plan.step_rows
-        sources = {name: Source(storage[name], places) for name in self.observations}
+        sources = {name: RowSource(storage[name], places) for name in self.observations}
         if self._action.continuous_size:
-            sources[CONTINUOUS_ACTION] = Source(storage[CONTINUOUS_ACTION], places)
+            sources[CONTINUOUS_ACTION] = RowSource(storage[CONTINUOUS_ACTION], places)
         if self._action.discrete_branches:
-            sources[DISCRETE_ACTION] = Source(storage[DISCRETE_ACTION].index_select(0, places) + self._offsets)
+            sources[DISCRETE_ACTION] = RowSource(storage[DISCRETE_ACTION].index_select(0, places) + self._offsets)
             if plan.masked:
-                sources[ACTION_MASK] = Source(storage[ACTION_MASK], places)
+                sources[ACTION_MASK] = RowSource(storage[ACTION_MASK], places)
         log_prob = storage[LOG_PROB].index_select(0, places)
         if self._ratio == "joint":
             log_prob = log_prob.sum(1, keepdim=True)
-        sources[LOG_PROB] = Source(log_prob)
+        sources[LOG_PROB] = RowSource(log_prob)
         table = sequence_table(plan, storage, self._stride) if self._network.memory_size else None
         return Recorded(sources, version - storage[VERSION].index_select(0, places), table)
 
@@ -307,7 +307,7 @@ class ExperienceMaker:
         return normalized
 
 
-def _share(plan: Plan, stride: int) -> Share:
+def _share(plan: UpdateRows, stride: int) -> Share:
     """Returns what this learner has of all steps, or of all sequences of ``stride`` steps with memory."""
     if not stride:
         return Share(0 if plan.is_stand_in else plan.step_count, plan.all_steps)
@@ -315,6 +315,6 @@ def _share(plan: Plan, stride: int) -> Share:
     return Share(0 if plan.is_stand_in else own, int((-(-plan.lengths // stride)).sum()))
 
 
-def _next_rows(plan: Plan) -> Tensor:
+def _next_rows(plan: UpdateRows) -> Tensor:
     """Returns the rows of the observations after each step, ``[N]`` int64."""
     return plan.rows.index_select(0, plan.steps + 1)

@@ -13,7 +13,7 @@ import torch
 from rollcast.throttle import Throttle
 from torch import Tensor
 
-from learner.training.buffers.buffer import Plan
+from learner.training.buffers.buffer import UpdateRows
 from learner.training.optimizers.reduce import Reduce
 from learner.training.trainers.rl import TrainerFailedError
 
@@ -59,7 +59,7 @@ class Combined:
         return [each[place] for each in self._values]
 
 
-def combined(reduce: Reduce, scalars: Tensor, plan: Plan) -> Combined:
+def combined(reduce: Reduce, scalars: Tensor, plan: UpdateRows) -> Combined:
     """Returns scalars ``[S]`` float64 of all learners; waits for the device."""
     rows = 0.0 if plan.is_stand_in else float(plan.step_count)
     if reduce.ranks == 1:
@@ -99,7 +99,7 @@ class RankWatch:
         """Begins an update."""
         self._began, self._waited = time.perf_counter(), self._reduce.wait_seconds
 
-    def end(self, plan: Plan, parameters: Tensor, update: int) -> None:
+    def end(self, plan: UpdateRows, parameters: Tensor, update: int) -> None:
         """Ends an update that is kept.
 
         Args:

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from learner.training.buffers.buffer import Plan, Segment
+from learner.training.buffers.buffer import Segment, UpdateRows
 from learner.training.buffers.columns import MEMORY
 from learner.training.buffers.sequences import Cut, SequenceTable, cut_segments, pack, split_by_steps
 from learner.training.buffers.transfer import to_device
@@ -61,11 +61,11 @@ class _Course(NamedTuple):
     first_after: int
 
 
-def sequence_table(plan: Plan, storage: Mapping[str, Tensor], stride: int) -> SequenceTable:
+def sequence_table(plan: UpdateRows, storage: Mapping[str, Tensor], stride: int) -> SequenceTable:
     """Cuts the taken segments into sequences and reads the policy's memory before each.
 
     Args:
-        plan: Plan of the update.
+        plan: Rows of the update.
         storage: Columns of the ring.
         stride: Steps of a sequence.
     """
@@ -95,18 +95,20 @@ class Recurrence:
         """Forgets the carried memories, because they result from unusable parameters or observations."""
         self._memories.forget()
 
-    def table(self, plan: Plan, storage: Mapping[str, Tensor]) -> SequenceTable:
+    def table(self, plan: UpdateRows, storage: Mapping[str, Tensor]) -> SequenceTable:
         """Cuts the taken segments into sequences and reads the policy's memory before each."""
         return sequence_table(plan, storage, self._stride)
 
     @torch.no_grad()
-    def evaluate(self, plan: Plan, storage: Mapping[str, Tensor], table: SequenceTable) -> tuple[Tensor, SequenceTable]:
+    def evaluate(
+        self, plan: UpdateRows, storage: Mapping[str, Tensor], table: SequenceTable
+    ) -> tuple[Tensor, SequenceTable]:
         """Computes the values of all rows and adds the critic's memories to the table.
 
         The value of a final row uses the memory after the last step of its segment.
 
         Args:
-            plan: Plan of the update.
+            plan: Rows of the update.
             storage: Columns of the ring.
             table: Result of `table`.
 
@@ -150,13 +152,13 @@ class CarriedMemories:
         self._live.clear()
         self._carried = None
 
-    def unroll(self, memory: Memory, encoded: Tensor, plan: Plan, cut: Cut) -> tuple[Tensor, Tensor]:
+    def unroll(self, memory: Memory, encoded: Tensor, plan: UpdateRows, cut: Cut) -> tuple[Tensor, Tensor]:
         """Computes all sequences of an update.
 
         Args:
             memory: The recurrent part of the critic.
             encoded: Its inputs, ``[R, units]``.
-            plan: Plan of the update.
+            plan: Rows of the update.
             cut: Location of the sequences.
 
         Returns:
@@ -205,7 +207,7 @@ class CarriedMemories:
 
 
 def _unroll(  # noqa: PLR0917 - the parts of one computation
-    memory: Memory, encoded: Tensor, plan: Plan, cut: Cut, pool: Tensor, course: _Course, rows_at_once: int
+    memory: Memory, encoded: Tensor, plan: UpdateRows, cut: Cut, pool: Tensor, course: _Course, rows_at_once: int
 ) -> Tensor:
     """Computes all sequences and writes the memory after each into the pool; returns ``[R, size]``."""
     lengths = np.array([segment.steps for segment in plan.segments], np.int64)

@@ -14,11 +14,11 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from learner.training.buffers.buffer import Plan
+from learner.training.buffers.buffer import UpdateRows
 
 
 class Valued(NamedTuple):
-    """R rows as in `learner.training.buffers.buffer.Plan`, valued by the networks from before the update.
+    """R rows as in `learner.training.buffers.buffer.UpdateRows`, valued by the networks from before the update.
 
     Attributes:
         rewards: ``[R, K]`` float64, of K reward signals; 0 in final rows.
@@ -53,7 +53,7 @@ class Targets(NamedTuple):
 class TargetRule(Protocol):
     """Computes the targets of an algorithm."""
 
-    def __call__(self, plan: Plan, valued: Valued) -> Targets:
+    def __call__(self, plan: UpdateRows, valued: Valued) -> Targets:
         """Computes targets without waiting for the device."""
 
 
@@ -98,7 +98,7 @@ def generalized_advantages(
 ) -> Tensor:
     """Computes generalized advantage estimates (Schulman et al. 2015, arXiv:1506.02438, equation 16).
 
-    Rows are as in `learner.training.buffers.buffer.Plan`: each segment's steps, then its final row, so the value of the next
+    Rows are as in `learner.training.buffers.buffer.UpdateRows`: each segment's steps, then its final row, so the value of the next
     observation is the value of the next row.
 
     Args:
@@ -193,7 +193,7 @@ class VTraceTargets:
     rho_bar: float
     c_bar: float
 
-    def __call__(self, plan: Plan, valued: Valued) -> Targets:
+    def __call__(self, plan: UpdateRows, valued: Valued) -> Targets:
         """Computes targets."""
         found = vtrace(
             valued.rewards,
@@ -221,7 +221,7 @@ class GeneralizedAdvantages:
 
     lambd: float
 
-    def __call__(self, plan: Plan, valued: Valued) -> Targets:
+    def __call__(self, plan: UpdateRows, valued: Valued) -> Targets:
         """Computes targets."""
         advantages = generalized_advantages(
             valued.rewards,
@@ -246,7 +246,7 @@ class CounterfactualAdvantages:
 
     lambd: float
 
-    def __call__(self, plan: Plan, valued: Valued) -> Targets:
+    def __call__(self, plan: UpdateRows, valued: Valued) -> Targets:
         """Computes targets; without baselines the values take their place."""
         found = GeneralizedAdvantages(self.lambd)(plan, valued)
         if valued.baselines is None:

@@ -19,7 +19,7 @@ from learner.shared.observe.behavior_state import LOG_PROB_ERROR_LIMIT
 from learner.shared.settings.hyperparameters import ActorCriticHyperparameters, SharedCriticHyperparameters
 from learner.shared.settings.trainer import TrainerSettings
 from learner.training.buffers.batches import Minibatches
-from learner.training.buffers.buffer import Plan
+from learner.training.buffers.buffer import UpdateRows
 from learner.training.buffers.columns import (
     ACTION_MASK,
     CONTINUOUS_ACTION,
@@ -350,7 +350,7 @@ class ActorCriticTrainer(OnPolicyTrainer):
             epsilon=self.epsilon_at(step), beta=self._beta.at(step), ratio=hyper.ratio, value=hyper.value_coefficient
         )
 
-    def _report_agreement(self, recorded: Recorded, agreement: Agreement, plan: Plan) -> NDArray[np.float64]:
+    def _report_agreement(self, recorded: Recorded, agreement: Agreement, plan: UpdateRows) -> NDArray[np.float64]:
         """Reads lag, agreement and clipped observations from the device, and warns of an actor that acts with another policy.
 
         Returns:
@@ -402,7 +402,12 @@ class ActorCriticTrainer(OnPolicyTrainer):
         return counts
 
     def _report(
-        self, experience: Experience, sums: EpochSums, coefficients: Coefficients, own_is_finite: Tensor, plan: Plan
+        self,
+        experience: Experience,
+        sums: EpochSums,
+        coefficients: Coefficients,
+        own_is_finite: Tensor,
+        plan: UpdateRows,
     ) -> dict[str, float] | None:
         """Reads the statistics from the device and reports them.
 
@@ -450,7 +455,12 @@ class ActorCriticTrainer(OnPolicyTrainer):
         return named
 
     def _read(
-        self, experience: Experience, sums: EpochSums, coefficients: Coefficients, own_is_finite: Tensor, plan: Plan
+        self,
+        experience: Experience,
+        sums: EpochSums,
+        coefficients: Coefficients,
+        own_is_finite: Tensor,
+        plan: UpdateRows,
     ) -> list[float]:
         """Returns the statistics of all learners, of which the first is 0 if everything is finite."""
         log_ratio, rate = sums.log_ratio, self.optimizer.learning_rate

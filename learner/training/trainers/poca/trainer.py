@@ -25,8 +25,8 @@ from torch import Tensor, nn
 from learner.link.to_trainers import Experience
 from learner.shared.settings.hyperparameters import POCAHyperparameters
 from learner.shared.settings.trainer import TrainerSettings
-from learner.training.buffers.batches import Source
-from learner.training.buffers.buffer import Members, Plan
+from learner.training.buffers.batches import RowSource
+from learner.training.buffers.buffer import Members, UpdateRows
 from learner.training.buffers.columns import (
     ACTION_MASK,
     CONTINUOUS_ACTION,
@@ -76,7 +76,7 @@ class GroupExperienceMaker(ExperienceMaker):
         for memories in self._memories:
             memories.forget()
 
-    def recorded(self, plan: Plan, storage: Mapping[str, Tensor], version: int) -> Recorded:
+    def recorded(self, plan: UpdateRows, storage: Mapping[str, Tensor], version: int) -> Recorded:
         """Returns views of the ring's columns, also for the mates of each step; see `ExperienceMaker.recorded`."""
         found = super().recorded(plan, storage, version)
         members = _members(plan)
@@ -86,17 +86,17 @@ class GroupExperienceMaker(ExperienceMaker):
         rows = plan.rows[mates]
         # Mates act at steps, never at final rows.
         steps = (plan.is_step.cumsum(0) - 1).long()[mates]
-        sources: dict[str, Source] = {
-            OF_MATES + name: Source(storage[name], rows)
+        sources: dict[str, RowSource] = {
+            OF_MATES + name: RowSource(storage[name], rows)
             for name in (*self.observations, CONTINUOUS_ACTION)
             if name in storage
         }
         if DISCRETE_ACTION in found.sources:
-            sources[OF_MATES + DISCRETE_ACTION] = Source(found.sources[DISCRETE_ACTION].values, steps)
-        sources[PRESENT] = Source(members.present.index_select(0, plan.steps)[:, 1:])
+            sources[OF_MATES + DISCRETE_ACTION] = RowSource(found.sources[DISCRETE_ACTION].values, steps)
+        sources[PRESENT] = RowSource(members.present.index_select(0, plan.steps)[:, 1:])
         return found._replace(sources={**found.sources, **sources})
 
-    def estimate(self, plan: Plan, storage: Mapping[str, Tensor], recorded: Recorded) -> Estimates:
+    def estimate(self, plan: UpdateRows, storage: Mapping[str, Tensor], recorded: Recorded) -> Estimates:
         """Evaluates all rows, with each agent encoded once."""
         members, critic = _members(plan), self._critic
         critic.note_agents(members.present)
@@ -276,7 +276,7 @@ def mates_of(columns: Mapping[str, Tensor], observations: tuple[str, ...]) -> Ma
     return Mates([columns[OF_MATES + name] for name in observations], actions, columns[PRESENT])
 
 
-def _members(plan: Plan) -> Members:
+def _members(plan: UpdateRows) -> Members:
     if plan.members is None:
         raise ValueError("the update buffer does not keep groups together")
     return plan.members

@@ -134,6 +134,6 @@ def test_steps_and_episodes_are_counted_as_they_happen() -> None:
     assert counts.episodes == {"terminated": 0, "truncated": 8, "env_error": 1}
     assert counts.env_failures == 1
     assert link.books.view().balanced
-    for tally in (counts.act_seconds, counts.env_step_seconds, counts.record_seconds):
-        assert sum(tally.counts) == 3
-        assert tally.total > 0
+    for histogram in (counts.act_seconds, counts.env_step_seconds, counts.record_seconds):
+        assert sum(histogram.counts) == 3
+        assert histogram.total > 0

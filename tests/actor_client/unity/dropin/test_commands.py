@@ -14,7 +14,7 @@ import pytest
 from actor_client.cli import build_parser as build_actor_parser
 from actor_client.unity.dropin import commands
 from actor_client.unity.dropin.addresses import LearnerAddress
-from actor_client.unity.dropin.commands import Plan, make_plan
+from actor_client.unity.dropin.commands import StartPlan, make_plan
 from actor_client.unity.dropin.exits import DropInError
 from actor_client.unity.dropin.flags import Given, parse
 from learner.cli.cli import main as learner_main
@@ -45,7 +45,7 @@ def _in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def _planned(folder: Path, *arguments: str, run: str = RUN) -> tuple[Given, Plan]:
+def _planned(folder: Path, *arguments: str, run: str = RUN) -> tuple[Given, StartPlan]:
     path = folder / "run.yaml"
     path.write_text(run)
     given = parse([str(path), *arguments])

@@ -36,8 +36,8 @@ from learner.service.calls.run_info import RunInfo
 from learner.service.calls.server import LearnerServer
 from learner.service.identity.setup import Identity
 from learner.service.ingest.behaviors import Behavior, BehaviorTable
-from learner.service.ingest.judgements import Judge
 from learner.service.ingest.ledger import Ledger
+from learner.service.ingest.memory_estimates import Estimator
 from learner.service.ingest.session_ids import SessionIds
 from learner.service.ingest.sessions import SessionTable
 from learner.service.ingest.snapshots import restore
@@ -114,7 +114,7 @@ class Learner:
         has_policy: bool = True,
         hooks: Hooks | None = None,
         task: policy_pb2.BehaviorAssignment | None = None,
-        judge_declaration: Judge = accept,
+        judge_declaration: Estimator = accept,
         snapshots: SnapshotFiles | None = None,
         identity: Identity | None = None,
         transport: Transport = coded,

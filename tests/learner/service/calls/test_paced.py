@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from learner.service.calls.hub import REST, PacedPass
+from learner.service.calls.session_router import REST, PacedPass
 from tests.learner.service.calls.harness import eventually
 
 

@@ -42,7 +42,7 @@ async def test_what_the_subscriber_holds_is_not_sent_again(held: tuple[int, int]
         await actor.enter()
         generation, version = held
         call = actor.subscribe(policy_pb2.HeldPolicy(behavior_index=0, generation=generation, version=version))
-        await eventually(lambda: bool(learner.server._hub._subscriptions))
+        await eventually(lambda: bool(learner.server._router._subscriptions))
         if sent > 1:
             learner.publish(make_policy(2, generation=2))
         header, _ = await read_policy(call)
@@ -65,8 +65,8 @@ async def test_policies_of_other_behaviors_are_not_sent() -> None:
         learner.publish(make_policy(4))
         assert (await read_policy(call))[0].behavior == "CartPole"
         other = second.subscribe()
-        await eventually(lambda: learner.server._hub._broadcast.subscribers == 2)
-        assert all(not sub.waiting for sub in learner.server._hub._subscriptions.values())
+        await eventually(lambda: learner.server._router._broadcast.subscribers == 2)
+        assert all(not sub.waiting for sub in learner.server._router._subscriptions.values())
         other.cancel()
 
 
@@ -82,7 +82,7 @@ async def test_a_slow_subscriber_finishes_its_transfer_and_then_gets_the_newest(
         for version in range(2, 22):
             learner.publish(make_policy(version))
             await asyncio.sleep(0)
-        (subscription,) = learner.server._hub._subscriptions.values()
+        (subscription,) = learner.server._router._subscriptions.values()
         await eventually(lambda: subscription.waiting == 1)
         payload = b""
         while len(payload) < size:
@@ -96,7 +96,7 @@ async def test_a_second_subscription_supersedes_the_first() -> None:
     async with running(has_policy=False) as learner, Actor(learner.server.port) as actor:
         await actor.enter()
         old = actor.subscribe()
-        await eventually(lambda: bool(learner.server._hub._subscriptions))
+        await eventually(lambda: bool(learner.server._router._subscriptions))
         new = actor.subscribe()
         error = await failure(old.read())
         assert error.reason == "STREAM_SUPERSEDED"
@@ -109,12 +109,12 @@ async def test_a_subscription_ends_with_its_session() -> None:
     async with running(has_policy=False) as learner, Actor(learner.server.port) as actor:
         await actor.open()
         call = actor.subscribe()
-        await eventually(lambda: bool(learner.server._hub._subscriptions))
+        await eventually(lambda: bool(learner.server._router._subscriptions))
         await actor.close()
         assert await call.read() is grpc.aio.EOF
         await actor.open()
         call = actor.subscribe()
-        await eventually(lambda: bool(learner.server._hub._subscriptions))
+        await eventually(lambda: bool(learner.server._router._subscriptions))
         learner.end_lease(actor)
         assert (await failure(call.read())).reason == "SESSION_EXPIRED"
 
@@ -208,7 +208,7 @@ async def test_a_behavior_declared_late_joins_the_open_streams() -> None:
     """A behavior declared during a subscription and an upload gets its policies and credit on them."""
     async with running(open_default(), has_policy=False) as learner, Actor(learner.server.port) as actor:
         upload, call = await actor.join(), actor.subscribe()
-        await eventually(lambda: bool(learner.server._hub._subscriptions))
+        await eventually(lambda: bool(learner.server._router._subscriptions))
         declared = await actor.declare(make_spec("Walker"))
         assert [entry.behavior_index for entry in (await upload.until("ack")).credit] == [declared.behavior_index]
         learner.publish(make_policy(0, name="Walker"))

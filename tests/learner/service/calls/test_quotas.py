@@ -105,7 +105,7 @@ async def test_without_quotas_a_chunk_costs_nothing_for_each_session(monkeypatch
         learner.pace(ahead_limit_steps=2 * STEPS)
         await upload.send(make_chunk(3))
         await upload.ack(1)
-        learner.server._hub.tick()
+        learner.server._router.tick()
         assert not looks
         begin(learner)
         await eventually(lambda: bool(looks))

@@ -89,7 +89,7 @@ async def test_nothing_of_a_fenced_stream_is_received(monkeypatch: pytest.Monkey
         await actor.join()
         (session,) = learner.sessions.live()
         service = learner.server._trajectory_service
-        stream = learner.server._hub.attach(session, session.epoch)
+        stream = learner.server._router.attach(session, session.epoch)
         waits, goes_on = asyncio.Event(), asyncio.Event()
         request = trajectory_pb2.UploadRequest(chunk=encode_chunk(make_chunk())).SerializeToString()
 

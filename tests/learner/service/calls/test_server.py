@@ -117,7 +117,7 @@ async def test_a_drain_does_not_wait_for_ever() -> None:
     async with running(has_policy=False) as learner, Actor(learner.server.port) as actor:
         upload = await actor.join()
         call = actor.subscribe()
-        await eventually(lambda: bool(learner.server._hub._subscriptions))
+        await eventually(lambda: bool(learner.server._router._subscriptions))
         await learner.server.drain(final=True, seconds=0.1)
         assert (await upload.failure()).reason == "DRAINING"
         assert (await failure(call.read())).reason == "DRAINING"

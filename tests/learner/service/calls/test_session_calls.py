@@ -114,7 +114,7 @@ async def test_an_actor_that_waits_for_a_judgement_is_not_lost() -> None:
 
 
 async def test_judgements_hold_up_neither_known_declarations_nor_each_other_for_long() -> None:
-    """Judgements run one at a time and delay neither known declarations nor the encoding of policies."""
+    """Estimates run one at a time and delay neither known declarations nor the encoding of policies."""
     begun, may_answer, at_once, most = threading.Event(), threading.Event(), 0, 0
 
     def judge(spec: BehaviorSpec, settings: TrainerSettings, service: ServiceSettings) -> Footprint:

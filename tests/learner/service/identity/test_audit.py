@@ -13,7 +13,7 @@ from rollcast.auth import Principal, Role
 from rollcast.errors import CheckpointFailed
 
 from learner.service.identity.access import Access
-from learner.service.identity.audit import AUDIT_FILE, Audit, Source, grpc_address
+from learner.service.identity.audit import AUDIT_FILE, Audit, Requester, grpc_address
 from learner.service.identity.setup import Identity
 from learner.service.ingest.session_ids import short_id
 from tests.learner.service.calls.harness import Actor, ask, eventually, running
@@ -115,7 +115,7 @@ def test_a_record_is_private_from_its_first_byte(tmp_path: Path) -> None:
     path.write_text('{"action": "earlier"}\n')
     path.chmod(0o644)
     audit = Audit(tmp_path)
-    audit.note("drain", Source("grpc", "127.0.0.1:1", Principal("ops", Role.OPERATOR)))
+    audit.note("drain", Requester("grpc", "127.0.0.1:1", Principal("ops", Role.OPERATOR)))
     audit.close()
     assert [line["action"] for line in lines_in(tmp_path)] == ["earlier", "drain"]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600

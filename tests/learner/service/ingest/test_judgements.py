@@ -25,7 +25,7 @@ class SlowJudge:
     """A judge that waits for the test and counts.
 
     Attributes:
-        asked: Is set when a judgement begins.
+        asked: Is set when an estimate begins.
         may_answer: Is waited for.
         names: Of the behaviors that were judged.
         refuses: Names of those that cannot be trained.
@@ -54,7 +54,7 @@ class SlowJudge:
 
 
 def test_a_second_actor_joins_the_judgement_of_the_first() -> None:
-    """Two declarations share one judgement, and the table answers others meanwhile."""
+    """Two declarations share one estimate, and the table answers others meanwhile."""
     judge = SlowJudge()
     behaviors = BehaviorTable(open_default(), Ledger(), judge, Link().to_trainers.send)
     with ThreadPoolExecutor(2) as actors:

@@ -22,7 +22,7 @@ from learner.shared.runfolder.store import CheckpointStore
 from learner.shared.settings.options import RunOptions
 from learner.training.run.checkpointing import CheckpointKeeper
 from learner.training.trainers.base import Trainer
-from learner.training.trainers.judge import judge
+from learner.training.trainers.memory_estimate import judge
 from learner.training.trainers.parts import Ending
 from learner.training.trainers.ppo.trainer import PPOTrainer
 from tests.learner.training.export.unity_behaviors import TRAINED

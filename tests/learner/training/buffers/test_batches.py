@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 
-from learner.training.buffers.batches import Minibatches, Source
+from learner.training.buffers.batches import Minibatches, RowSource
 
 
-def make_sources(steps: int) -> dict[str, Source]:
+def make_sources(steps: int) -> dict[str, RowSource]:
     """Returns one column in order and one reversed; both number the steps."""
     places = torch.arange(steps).flip(0) + 5
     values = torch.zeros(steps + 10, 2)
     values[places] = torch.arange(steps, dtype=torch.float32).unsqueeze(1).repeat(1, 2)
-    return {"near": Source(torch.arange(steps)), "far": Source(values, places)}
+    return {"near": RowSource(torch.arange(steps)), "far": RowSource(values, places)}
 
 
 def draw(minibatches: Minibatches, steps: int) -> list[list[int]]:
@@ -64,7 +64,7 @@ def test_several_rows_of_each_step_are_drawn() -> None:
     values = torch.arange(40.0).reshape(20, 2)
     for steps in (12, 16, 20):
         places = torch.stack((torch.arange(steps), torch.arange(steps).flip(0)), dim=1)
-        sources = {"own": Source(values), "mates": Source(values, places)}
+        sources = {"own": RowSource(values), "mates": RowSource(values, places)}
         for batch in minibatches.epoch(sources, steps):
             own = (batch["own"][:, 0] / 2).long()
             assert batch["mates"].shape == (4, 2, 2)

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learner.training.buffers.batches import Source
+from learner.training.buffers.batches import RowSource
 from learner.training.buffers.buffer import Place, UpdateBuffer
 from learner.training.buffers.columns import MEMORY, on_policy_columns
 from learner.training.buffers.layout import segments_of
@@ -68,7 +68,7 @@ def minibatches(batch_size: int, seed: int = 1) -> tuple[list[tuple[list[int], l
     table = SequenceTable(cut, memories, memories + 100)
     drawing = SequenceMinibatches(batch_size, 4, torch.Generator().manual_seed(seed))
     found = []
-    for columns, sequences in drawing.epoch({"step": Source(torch.arange(22))}, table):
+    for columns, sequences in drawing.epoch({"step": RowSource(torch.arange(22))}, table):
         assert sequences.critic is not None
         assert torch.equal(sequences.critic, sequences.policy + 100)
         steps, sizes = columns["step"].tolist(), sequences.batch_sizes.tolist()

@@ -21,9 +21,9 @@ from learner.shared.observe.stats import StatsReporter
 from learner.shared.settings.options import RunOptions
 from learner.training.curriculum.lessons import no_lessons
 from learner.training.lockstep.barrier import Lockstep
+from learner.training.trainers.outcome_report import OutcomeReport
 from learner.training.trainers.ppo.trainer import PPOTrainer
 from learner.training.trainers.roster import Roster
-from learner.training.trainers.settlement import Settlement
 from tests.learner.service.ingest.parts import NAME, Parts, make_chunk
 from tests.learner.training.trainers.in_process import Bench, Published
 
@@ -85,8 +85,8 @@ class Rig:
         if not self.trainers:
             parts = self.parts
             bench = Bench(parts.link, parts.behaviors, behavior, parts.ledger, StatsReporter(NAME))
-            settlement = Settlement(behavior.index, parts.link.to_front.send)
-            self.queue = bench.queue = self.lockstep.make_queue(behavior.declared, settlement)
+            outcomes = OutcomeReport(behavior.index, parts.link.to_front.send)
+            self.queue = bench.queue = self.lockstep.make_queue(behavior.declared, outcomes)
             trainer = PPOTrainer(bench.context(open_publisher=Published().open))
             trainer.start()
             self.trainers[NAME] = trainer

@@ -17,7 +17,7 @@ from rollcast.trajectories import Chunk
 from learner.link.to_front import Pace, Settled, ToFront
 from learner.link.to_trainers import Experience
 from learner.training.lockstep.round_queue import RoundQueue, in_order, joined
-from learner.training.trainers.settlement import Settlement
+from learner.training.trainers.outcome_report import OutcomeReport
 from tests.learner.service.ingest.parts import Parts, make_chunk
 
 
@@ -28,11 +28,11 @@ class Rig:
         parts = Parts()
         behavior = parts.declared(parts.open().session).declared
         self.said: list[ToFront] = []
-        self.queue = RoundQueue(behavior, Settlement(behavior.index, self.said.append))
+        self.queue = RoundQueue(behavior, OutcomeReport(behavior.index, self.said.append))
 
     def settled(self) -> Settled:
-        """Returns the settlements for the service."""
-        self.queue.settlement.flush(Pace())
+        """Returns the outcomes for the service."""
+        self.queue.outcomes.flush(Pace())
         message = self.said[-1]
         assert isinstance(message, Settled)
         return message

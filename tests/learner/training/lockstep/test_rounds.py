@@ -6,7 +6,7 @@ from learner.link.to_trainers import Actor, Declared
 from learner.shared.settings.options import RunOptions
 from learner.training.lockstep.round_queue import RoundQueue
 from learner.training.lockstep.rounds import Round, assigned, misfits, plays, quota_of
-from learner.training.trainers.settlement import Settlement
+from learner.training.trainers.outcome_report import OutcomeReport
 from tests.learner.service.ingest.parts import Parts, make_chunk
 from tests.learner.training.lockstep.test_round_queue import queued
 
@@ -56,7 +56,7 @@ def test_a_player_is_waited_for_until_all_it_plays_is_over() -> None:
     parts, small, large = two_behaviors()
     one, two = everybody = players(parts)
     playing = Round(3, everybody, {small.index: 7, large.index: 4})
-    queues = [RoundQueue(each, Settlement(each.index, parts.link.to_front.send)) for each in (small, large)]
+    queues = [RoundQueue(each, OutcomeReport(each.index, parts.link.to_front.send)) for each in (small, large)]
     assert [player.name for player in playing.awaited(queues)] == ["both", "second"]
     for player in (one, two):
         end = make_chunk(0, segments=0, lockstep_round=3)

@@ -192,7 +192,7 @@ def test_no_actor_makes_the_best_policy_alone(tmp_path: Path) -> None:
             roster.note_sender(NAME, source)
         watched = Watched(start, evaluates=False)
         honest_mean = trainer.mean_return()
-        trainer.tally.add(make_chunk([1e6] * 100), hostile)
+        trainer.episode_statistics.add(make_chunk([1e6] * 100), hostile)
         watched.keeper.after_turn({NAME: trainer})
         assert best_return(start) == pytest.approx(honest_mean)
 
@@ -221,7 +221,7 @@ def test_training_returns_of_one_principal_do_not_outlast_those_of_two(tmp_path:
             )
             for place, name in enumerate(principals):
                 roster.note_sender(NAME, Source(name, place))
-                trainer.tally.add(make_chunk([1e6 if name == "bad" else 5.0] * 100), Source(name, place))
+                trainer.episode_statistics.add(make_chunk([1e6 if name == "bad" else 5.0] * 100), Source(name, place))
             watched.now += 7.0
             watched.keeper.after_turn({NAME: trainer})
             return best_of(folder.path)

@@ -67,7 +67,7 @@ def play(trainer: PPOTrainer, roster: Roster, place: int, value: float, count: i
     """Lets an actor report episodes of one return, with steps."""
     source = Source("", place)
     roster.note_sender(NAME, source)
-    trainer.tally.add(make_chunk([value] * count), source)
+    trainer.episode_statistics.add(make_chunk([value] * count), source)
 
 
 @pytest.mark.parametrize("hostile", [1, 2, 7])

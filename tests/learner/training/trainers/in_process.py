@@ -22,8 +22,8 @@ from learner.link.channel import Link
 from learner.link.to_front import Policy, Send
 from learner.link.to_trainers import Experience
 from learner.service.ingest.behaviors import Behavior, BehaviorTable
-from learner.service.ingest.judgements import Judge
 from learner.service.ingest.ledger import Ledger
+from learner.service.ingest.memory_estimates import Estimator
 from learner.shared.observe.stats import StatsReporter
 from learner.shared.policies import StoredPolicy
 from learner.shared.settings.options import RunOptions
@@ -31,7 +31,7 @@ from learner.training.export.describe import Progress, describe
 from learner.training.lockstep.round_queue import RoundQueue
 from learner.training.networks.policy import PolicyNetwork
 from learner.training.trainers.base import TrainerContext
-from learner.training.trainers.settlement import ExperienceQueue, Settlement
+from learner.training.trainers.outcome_report import ExperienceQueue, OutcomeReport
 from tests.coded_link import coded
 from tests.learner.judging import accept
 from tests.learner.link.far_side import serve
@@ -119,10 +119,10 @@ class Bench:
     @cached_property
     def queue(self) -> ExperienceQueue:
         """Returns the queue of the trainer's experience."""
-        settlement = Settlement(self.behavior.index, self.link.to_front.send)
+        outcomes = OutcomeReport(self.behavior.index, self.link.to_front.send)
         if self.table.service.lockstep is None:
-            return ExperienceQueue(settlement)
-        return RoundQueue(self.behavior.declared, settlement)
+            return ExperienceQueue(outcomes)
+        return RoundQueue(self.behavior.declared, outcomes)
 
     def context(self, **changes: Any) -> TrainerContext:
         """Makes the context of a trainer."""
@@ -155,7 +155,7 @@ class Bench:
 
 
 def make_bench(
-    settings: dict[str, Any], spec: BehaviorSpec = CARTPOLE, judge_declaration: Judge = accept, **service: Any
+    settings: dict[str, Any], spec: BehaviorSpec = CARTPOLE, judge_declaration: Estimator = accept, **service: Any
 ) -> Bench:
     """Makes a bench from the settings of the behavior and those of the service."""
     ledger, link = Ledger(), Link(coded)

@@ -11,7 +11,7 @@ import torch
 from learner.shared.exits import ExitCode, UserError
 from learner.training.matches.frozen_trainer import FrozenTrainer
 from learner.training.trainers import registry
-from learner.training.trainers.judge import require_initial_fit
+from learner.training.trainers.memory_estimate import require_initial_fit
 from learner.training.trainers.rl import RLTrainer
 from tests.learner.training.networks.specs import behavior, entities, image, vector
 from tests.learner.training.trainers.in_process import Bench, make_bench

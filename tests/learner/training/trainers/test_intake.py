@@ -16,7 +16,7 @@ from learner.service.ingest.ledger import Ledger
 from learner.training.buffers.buffer import UpdateBuffer
 from learner.training.buffers.columns import on_policy_columns
 from learner.training.trainers.intake import BufferIntake
-from learner.training.trainers.settlement import Settlement
+from learner.training.trainers.outcome_report import OutcomeReport
 from tests.learner.training.buffers.chunks import SPEC, make_chunk
 
 
@@ -26,8 +26,8 @@ class Parts:
     def __init__(self, capacity_rows: int = 100, *, grouped: bool = False) -> None:
         self.ledger = Ledger()
         self.buffer = UpdateBuffer(on_policy_columns(SPEC), capacity_rows, 16, torch.device("cpu"), grouped=grouped)
-        self.settlement = Settlement(0, self._book)
-        self.intake = BufferIntake(self.buffer, self.settlement, generation=1)
+        self.outcomes = OutcomeReport(0, self._book)
+        self.intake = BufferIntake(self.buffer, self.outcomes, generation=1)
 
     def _book(self, message: ToFront) -> None:
         assert isinstance(message, Settled)
@@ -45,7 +45,7 @@ class Parts:
 
     def dropped(self) -> dict[str, int]:
         """Returns the reasons in the books, which must balance."""
-        self.settlement.flush(Pace())
+        self.outcomes.flush(Pace())
         books = self.ledger.books("Test")
         assert books.balanced
         assert books.queued == self.held_steps
@@ -101,7 +101,7 @@ def test_what_finds_no_room_waits_on_the_host() -> None:
         parts.buffer.take(5)
         rows = parts.buffer.plan().step_rows
         received.extend(parts.buffer.ring.storage["reward"].index_select(0, rows).tolist())
-        parts.settlement.trained(parts.buffer.settle())
+        parts.outcomes.trained(parts.buffer.settle())
         assert parts.dropped() == {}
     assert received == list(range(40))
 

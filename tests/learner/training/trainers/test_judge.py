@@ -25,7 +25,7 @@ from learner.shared.settings.options import RunOptions
 from learner.shared.settings.rewards import FeatureSettings, RewardSignals, RNDSettings
 from learner.training.buffers.replay import replay_row_bytes, replay_size
 from learner.training.networks.twin import TwinCritic
-from learner.training.trainers.judge import judge
+from learner.training.trainers.memory_estimate import judge
 from tests.learner.service.ingest.parts import NAME, make_options, make_spec, open_default
 from tests.learner.training.networks.specs import behavior as specified
 from tests.learner.training.networks.specs import entities, image, vector
@@ -358,7 +358,7 @@ def test_nothing_is_on_another_device_than_meta(trainer_type: str, spec: Behavio
 
 
 def test_random_numbers_are_left_alone() -> None:
-    """A judgement does not use torch's global generator."""
+    """An estimate does not use torch's global generator."""
     before = torch.get_rng_state()
     for trainer_type in ("ppo", "sac"):
         run = settings_of(trainer_type, NETWORKS["plain"])
@@ -387,7 +387,7 @@ import sys
 import tracemalloc
 from collections.abc import Iterator
 from learner.shared.settings.load import load_run_options
-from learner.training.trainers.judge import judge, load_meta_device
+from learner.training.trainers.memory_estimate import judge, load_meta_device
 from tests.protos.builders import CARTPOLE
 
 load_meta_device()

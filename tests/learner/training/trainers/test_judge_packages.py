@@ -10,7 +10,7 @@ from rollcast.errors import Untrainable
 
 from learner.shared.settings.options import RunOptions
 from learner.training.networks.policy import PolicyNetwork
-from learner.training.trainers.judge import judge
+from learner.training.trainers.memory_estimate import judge
 from tests.learner.installed import install
 from tests.learner.training.networks.specs import behavior, image
 

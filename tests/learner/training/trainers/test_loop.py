@@ -22,9 +22,9 @@ from learner.shared import descriptors
 from learner.shared.runfolder.documents import CheckpointFailed
 from learner.training.trainers.base import Trainer
 from learner.training.trainers.loop import BusyClock, TrainerLoop
+from learner.training.trainers.outcome_report import ExperienceQueue
 from learner.training.trainers.parts import RunPart, Trainers
 from learner.training.trainers.registry import build
-from learner.training.trainers.settlement import ExperienceQueue
 from tests.learner.link.far_side import serve
 from tests.learner.training.trainers.in_process import Bench, make_bench
 from tests.learner.training.trainers.synthetic import CONTINUOUS, SyntheticActor

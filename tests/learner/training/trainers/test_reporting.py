@@ -68,7 +68,7 @@ class Told:
 
 
 def test_reports_are_rare_and_the_newest_gets_out() -> None:
-    """Turns in quick succession share a report, which follows their settlements."""
+    """Turns in quick succession share a report, which follows their outcomes."""
     told = Told()
     told.turn()
     told.train()

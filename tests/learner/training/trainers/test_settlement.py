@@ -1,4 +1,4 @@
-"""Tests the trainers' settlements: their order, and balanced books."""
+"""Tests the trainers' outcomes: their order, and balanced books."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from learner.link.to_front import Pace, Settled, ToFront
 from learner.training.export.describe import Progress
 from learner.training.trainers import registry
 from learner.training.trainers.base import Trainer
-from learner.training.trainers.settlement import Settlement
+from learner.training.trainers.outcome_report import OutcomeReport
 from tests.learner.training.trainers.in_process import Bench, Published, make_bench
 from tests.learner.training.trainers.synthetic import CONTINUOUS, SyntheticActor
 
@@ -119,18 +119,18 @@ def test_an_update_begins_after_the_word_that_it_does() -> None:
 
 
 def test_a_settlement_says_what_is_new() -> None:
-    """A settlement has sums since the last one, and is absent without news."""
+    """A report has sums since the last one, and is absent without news."""
     said: list[ToFront] = []
-    settlement = Settlement(4, said.append)
-    settlement.flush(Pace())
-    settlement.flush(Pace())
+    outcomes = OutcomeReport(4, said.append)
+    outcomes.flush(Pace())
+    outcomes.flush(Pace())
     assert said == [Settled(4, 0, 0, {}, Pace())]
-    settlement.trained(3)
-    settlement.trained(4)
-    settlement.drop("stale", 2)
-    settlement.drop("too_long", 0)
-    settlement.take(9)
-    settlement.flush(Pace())
-    settlement.flush(Pace(owed_steps=1))
-    settlement.flush(Pace(owed_steps=1))
+    outcomes.trained(3)
+    outcomes.trained(4)
+    outcomes.drop("stale", 2)
+    outcomes.drop("too_long", 0)
+    outcomes.take(9)
+    outcomes.flush(Pace())
+    outcomes.flush(Pace(owed_steps=1))
+    outcomes.flush(Pace(owed_steps=1))
     assert said[1:] == [Settled(4, 9, 7, {"stale": 2}, Pace()), Settled(4, 9, 0, {}, Pace(owed_steps=1))]

@@ -1,4 +1,4 @@
-"""Tests the tally of episodes and statistics."""
+"""Tests the episode_statistics of episodes and statistics."""
 
 from __future__ import annotations
 
@@ -18,10 +18,16 @@ from learner.shared.observe.meters import BehaviorCounts, BehaviorMeters, no_val
 from learner.shared.observe.stats import StatsReporter, StatSummary
 from learner.shared.observe.values import WAIT_SECONDS
 from learner.training.curriculum.lessons import Lessons, no_lessons
+from learner.training.trainers.episode_statistics import (
+    MAX_KEYS,
+    MAX_METRIC_KEYS,
+    EpisodeRewards,
+    EpisodeStatistics,
+    RecordStatistics,
+)
 from learner.training.trainers.ppo.trainer import PPOTrainer
 from learner.training.trainers.rl import RLTrainer
 from learner.training.trainers.sac.trainer import SACTrainer
-from learner.training.trainers.tally import MAX_KEYS, MAX_METRIC_KEYS, EpisodeRewards, EpisodeTally, RecordTally
 from tests.learner.training.curriculum.curricula import curriculum, parameters
 from tests.learner.training.trainers.in_process import make_bench
 from tests.learner.training.trainers.synthetic import CONTINUOUS, SyntheticActor
@@ -46,12 +52,12 @@ def mean_of(stats: StatsReporter, key: str) -> float | None:
 def test_training_episodes_are_counted_and_the_newest_kept() -> None:
     """The mean is over the newest episodes, and the count over all."""
     stats = StatsReporter("Test")
-    tally = EpisodeTally(stats, 3, strength=2.0)
-    assert tally.mean() is None
-    tally.add(make_chunk([1.0, 2.0]))
-    tally.add(make_chunk([3.0, 10.0]))
-    assert list(tally.returns) == [2.0, 3.0, 10.0]
-    assert (tally.episodes, tally.mean()) == (4, 5.0)
+    episode_statistics = EpisodeStatistics(stats, 3, strength=2.0)
+    assert episode_statistics.mean() is None
+    episode_statistics.add(make_chunk([1.0, 2.0]))
+    episode_statistics.add(make_chunk([3.0, 10.0]))
+    assert list(episode_statistics.returns) == [2.0, 3.0, 10.0]
+    assert (episode_statistics.episodes, episode_statistics.mean()) == (4, 5.0)
     assert mean_of(stats, "Environment/Cumulative Reward") == 4.0
     assert mean_of(stats, "Environment/Episode Length") == 7.0
     assert mean_of(stats, "Policy/Extrinsic Reward") == 8.0
@@ -64,7 +70,7 @@ def test_groups_and_infos_are_reported() -> None:
         "episode/group_return": np.array([5.0, 7.0], np.float32),
         "info/goals": np.array([np.nan, 3.0], np.float32),
     }
-    EpisodeTally(stats, 3).add(make_chunk([1.0, 1.0], **columns))
+    EpisodeStatistics(stats, 3).add(make_chunk([1.0, 1.0], **columns))
     assert mean_of(stats, "Environment/Group Cumulative Reward") == 6.0
     assert mean_of(stats, "Policy/Extrinsic Reward") == 7.0
     assert mean_of(stats, "Environment/goals") == 3.0
@@ -87,7 +93,7 @@ def test_group_returns_of_agents_that_end_early_are_parts(*, is_told: bool) -> N
     else:
         columns |= {"agent": columns["episode/agent"], "episode": columns["episode/episode"]}
         columns |= {"group": np.array([1, 1], np.uint64), "group_end": stands}
-    EpisodeTally(stats, 3, lessons=lessons, grouped=True).add(make_chunk([1.0, 1.0], **columns))
+    EpisodeStatistics(stats, 3, lessons=lessons, grouped=True).add(make_chunk([1.0, 1.0], **columns))
     assert mean_of(stats, "Environment/Group Cumulative Reward") == 7.0
     assert lessons.numbers() == {"mass": 1}
 
@@ -98,23 +104,25 @@ def test_training_returns_are_those_of_evaluation() -> None:
     lessons = Lessons(
         parameters(mass=curriculum(1, 2, behavior="Test", measure="reward", threshold=5.5, min_lesson_length=1)), seed=0
     )
-    tally = EpisodeTally(StatsReporter("Test"), 3, metrics=metrics, lessons=lessons)
+    episode_statistics = EpisodeStatistics(StatsReporter("Test"), 3, metrics=metrics, lessons=lessons)
     evaluated = make_chunk([0.0, 0.0], **groups, **{"episode/purpose": np.full(2, Purpose.EVALUATE, np.uint8)})
-    tally.add(evaluated)
-    tally.add(make_chunk([0.0, 0.0], **groups, **{"episode/settings_revision": np.array([1, 1], np.uint64)}))
+    episode_statistics.add(evaluated)
+    episode_statistics.add(
+        make_chunk([0.0, 0.0], **groups, **{"episode/settings_revision": np.array([1, 1], np.uint64)})
+    )
     assert lessons.numbers() == {"mass": 1}
-    tally = EpisodeTally(StatsReporter("Test"), 3)
-    tally.add(make_chunk([0.0, 0.0], **groups))
-    assert list(tally.returns) == [game.total for game in games_of("Test", evaluated)] == [5.0, 7.0]
-    assert (tally.mean(), tally.mean_since_update()) == (6.0, 6.0)
+    episode_statistics = EpisodeStatistics(StatsReporter("Test"), 3)
+    episode_statistics.add(make_chunk([0.0, 0.0], **groups))
+    assert list(episode_statistics.returns) == [game.total for game in games_of("Test", evaluated)] == [5.0, 7.0]
+    assert (episode_statistics.mean(), episode_statistics.mean_since_update()) == (6.0, 6.0)
 
 
 def test_huge_returns_add_up() -> None:
     """Two returns near the largest float32 have a finite sum."""
     stats, largest = StatsReporter("Test"), float(np.finfo(np.float32).max)
-    tally = EpisodeTally(stats, 3, strength=2.0)
-    tally.add(make_chunk([largest] * 3, **{"episode/group_return": np.full(3, largest, np.float32)}))
-    assert tally.mean() == 2 * largest
+    episode_statistics = EpisodeStatistics(stats, 3, strength=2.0)
+    episode_statistics.add(make_chunk([largest] * 3, **{"episode/group_return": np.full(3, largest, np.float32)}))
+    assert episode_statistics.mean() == 2 * largest
     assert mean_of(stats, "Policy/Extrinsic Reward") == pytest.approx(4 * largest)
 
 
@@ -126,16 +134,18 @@ def lessons_of_test(**criteria: Any) -> Lessons:
 def test_episodes_of_earlier_lessons_enter_no_mean() -> None:
     """Episodes of an earlier lesson count, but not in the mean."""
     lessons = lessons_of_test(threshold=50)
-    tally = EpisodeTally(StatsReporter("Test"), 100, lessons=lessons)
+    episode_statistics = EpisodeStatistics(StatsReporter("Test"), 100, lessons=lessons)
     revisions = np.array([1, 1, 1], np.uint64)
-    tally.add(make_chunk([10.0, 90.0, 5.0], **{"episode/settings_revision": revisions}))
+    episode_statistics.add(make_chunk([10.0, 90.0, 5.0], **{"episode/settings_revision": revisions}))
     assert lessons.numbers()["mass"] == 1
-    assert (tally.episodes, list(tally.returns)) == (3, [])
-    tally.add(make_chunk([7.0, 8.0], **{"episode/settings_revision": np.array([1, 2], np.uint64)}))
-    assert list(tally.returns) == [8.0]
-    tally.add(make_chunk([9.0]))
-    assert list(tally.returns) == [8.0, 9.0], "parameters do not reach who says no revision: it is as it was"
-    assert tally.episodes == 6
+    assert (episode_statistics.episodes, list(episode_statistics.returns)) == (3, [])
+    episode_statistics.add(make_chunk([7.0, 8.0], **{"episode/settings_revision": np.array([1, 2], np.uint64)}))
+    assert list(episode_statistics.returns) == [8.0]
+    episode_statistics.add(make_chunk([9.0]))
+    assert list(episode_statistics.returns) == [8.0, 9.0], (
+        "parameters do not reach who says no revision: it is as it was"
+    )
+    assert episode_statistics.episodes == 6
 
 
 @pytest.mark.parametrize(
@@ -152,35 +162,37 @@ def test_a_lesson_ends_by_its_measure(
 ) -> None:
     """Returns of the agents themselves do not end it."""
     lessons = lessons_of_test(threshold=50, signal_smoothing=False, **criteria)
-    tally = EpisodeTally(StatsReporter("Test"), 100, lessons=lessons)
+    episode_statistics = EpisodeStatistics(StatsReporter("Test"), 100, lessons=lessons)
     begun = {"episode/settings_revision": np.array([1, 1], np.uint64)}
-    tally.add(make_chunk([90.0, 90.0], **begun))
+    episode_statistics.add(make_chunk([90.0, 90.0], **begun))
     assert lessons.numbers()["mass"] == 0
-    tally.add(make_chunk([0.0, 0.0], **begun, **{name: np.array(each, np.float32) for name, each in columns.items()}))
+    episode_statistics.add(
+        make_chunk([0.0, 0.0], **begun, **{name: np.array(each, np.float32) for name, each in columns.items()})
+    )
     for name, value in chunk_values.items():
-        tally.add(records([name, "Other"], (1, 99.0, 1), (0, value, 1)))
+        episode_statistics.add(records([name, "Other"], (1, 99.0, 1), (0, value, 1)))
     assert lessons.numbers()["mass"] == 1
 
 
 def test_a_lesson_that_another_behavior_ended_empties_the_mean_too() -> None:
     """A lesson that another behavior ended clears the mean too."""
     lessons = lessons_of_test(threshold=50)
-    tally = EpisodeTally(StatsReporter("Other"), 100, lessons=lessons)
-    tally.add(make_chunk([1.0], **{"episode/settings_revision": np.array([1], np.uint64)}))
+    episode_statistics = EpisodeStatistics(StatsReporter("Other"), 100, lessons=lessons)
+    episode_statistics.add(make_chunk([1.0], **{"episode/settings_revision": np.array([1], np.uint64)}))
     lessons.add_episode("Test", 90.0, 1)
-    tally.add(make_chunk([2.0], **{"episode/settings_revision": np.array([2], np.uint64)}))
-    assert list(tally.returns) == [2.0]
+    episode_statistics.add(make_chunk([2.0], **{"episode/settings_revision": np.array([2], np.uint64)}))
+    assert list(episode_statistics.returns) == [2.0]
 
 
 def test_returns_of_an_earlier_lesson_are_not_resumed() -> None:
     """Returns of an earlier lesson are not restored."""
     lessons = lessons_of_test(threshold=50)
-    before = EpisodeTally(StatsReporter("Test"), 100, lessons=lessons)
+    before = EpisodeStatistics(StatsReporter("Test"), 100, lessons=lessons)
     before.add(make_chunk([1.0], **{"episode/settings_revision": np.array([1], np.uint64)}))
     later = lessons_of_test(threshold=50)
     later.set_numbers({"mass": 1})
     for told, expected in ((lessons, [1.0]), (later, [])):
-        after = EpisodeTally(StatsReporter("Test"), 100, lessons=told)
+        after = EpisodeStatistics(StatsReporter("Test"), 100, lessons=told)
         after.load_state_dict(before.state_dict())
         assert (after.episodes, list(after.returns)) == (1, expected)
 
@@ -191,9 +203,9 @@ def test_lessons_are_statistics_of_every_behavior() -> None:
         parameters(mass=curriculum(1, 2, behavior="Test", measure="progress", threshold=0.3), wind=5), seed=0
     )
     stats = StatsReporter("Test")
-    tally = EpisodeTally(stats, 3, lessons=lessons)
-    tally.note_progress(0.4)
-    tally.report_lessons()
+    episode_statistics = EpisodeStatistics(stats, 3, lessons=lessons)
+    episode_statistics.note_progress(0.4)
+    episode_statistics.report_lessons()
     assert stats.value("Environment/Lesson Number/mass") == 1.0
     assert stats.value("Environment/Lesson Number/wind") == 0.0
 
@@ -226,9 +238,9 @@ def shown(numbers: Mapping[str, float]) -> dict[str, float]:
 def test_records_reach_trackers_and_metrics_under_their_own_keys(aggregation: int, expected: float) -> None:
     """Records are aggregated over all chunks since the last summary under their keys."""
     stats, numbers = StatsReporter("Test"), dict[str, float]()
-    tally = RecordTally(stats, numbers, no_lessons())
-    tally.add(records(["a/b c"], (0, 1.0, aggregation), (0, 6.0, aggregation)))
-    tally.add(records(["other", "a/b c"], (1, 2.0, aggregation)))
+    episode_statistics = RecordStatistics(stats, numbers, no_lessons())
+    episode_statistics.add(records(["a/b c"], (0, 1.0, aggregation), (0, 6.0, aggregation)))
+    episode_statistics.add(records(["other", "a/b c"], (1, 2.0, aggregation)))
     assert shown(numbers) == {"a/b c": expected}
     summary = stats.write_stats(1)["a/b c"]
     assert (summary.value, summary.count) == (expected, 3)
@@ -237,17 +249,19 @@ def test_records_reach_trackers_and_metrics_under_their_own_keys(aggregation: in
 def test_hostile_keys_do_not_become_endless_series() -> None:
     """The number of keys is limited, with one warning, and that of metrics further."""
     stats, numbers = StatsReporter("Test"), dict[str, float]()
-    tally = RecordTally(stats, numbers, no_lessons())
+    episode_statistics = RecordStatistics(stats, numbers, no_lessons())
     written: set[str] = set()
     with capture_logs() as logs:
         for start in range(0, 3 * MAX_KEYS, 100):
             keys = [f"key{number}" for number in range(start, start + 100)]
-            tally.add(records(keys, *((number, 1.0, StatAggregation.AVERAGE) for number in range(100))))
+            episode_statistics.add(records(keys, *((number, 1.0, StatAggregation.AVERAGE) for number in range(100))))
             written.update(stats.write_stats(start))
     assert written == {f"key{number}" for number in range(MAX_KEYS)}
     assert set(shown(numbers)) == {f"key{number}" for number in range(MAX_METRIC_KEYS)}
     assert [line["event"] for line in logs] == ["statistics_refused"]
-    tally.add(records(["key7", "new"], (0, 5.0, StatAggregation.AVERAGE), (1, 5.0, StatAggregation.AVERAGE)))
+    episode_statistics.add(
+        records(["key7", "new"], (0, 5.0, StatAggregation.AVERAGE), (1, 5.0, StatAggregation.AVERAGE))
+    )
     assert set(stats.write_stats(1)) == {"key7"}
 
 
@@ -409,14 +423,14 @@ def test_it_changes_nothing_of_training(
 def test_an_actor_writes_no_curve_of_the_learner(key: str) -> None:
     """A statistic, or a number of an episode, with the name of a curve of the learner's is ignored with one warning."""
     stats = StatsReporter("A", [])
-    tally = EpisodeTally(stats, 10)
-    tally.add(make_chunk([2.0]))
+    episode_statistics = EpisodeStatistics(stats, 10)
+    episode_statistics.add(make_chunk([2.0]))
     before = {each: mean_of(stats, each) for each in ("Environment/Cumulative Reward", key)}
     with capture_logs() as logs:
-        tally.add(records([key, "Environment/Goals"], *((number, 1.6e8, 0) for number in (0, 0, 1))))
+        episode_statistics.add(records([key, "Environment/Goals"], *((number, 1.6e8, 0) for number in (0, 0, 1))))
         info = key.removeprefix("Environment/")
         if info != key:
-            tally.add(make_chunk([2.0], **{f"info/{info}": np.array([1.6e8], np.float32)}))
+            episode_statistics.add(make_chunk([2.0], **{f"info/{info}": np.array([1.6e8], np.float32)}))
     assert [line["event"] for line in logs] == ["statistic_not_an_actors"]
     assert {each: mean_of(stats, each) for each in before} == before
     assert mean_of(stats, "Environment/Goals") == 1.6e8

@@ -23,8 +23,8 @@ from learner.training.trainers.base import Trainer
 from learner.training.trainers.conductor import Conductor
 from learner.training.trainers.follower import Follower
 from learner.training.trainers.loop import TrainerLoop
+from learner.training.trainers.outcome_report import ExperienceQueue
 from learner.training.trainers.registry import build
-from learner.training.trainers.settlement import ExperienceQueue
 from tests.learner.training.trainers.in_process import Bench
 
 WAIT_SECONDS = 300.0
@@ -177,9 +177,9 @@ def _joining(rank: int, ranks: int) -> Callable[[Any], Any]:
     return join
 
 
-def _queue(declared: Declared, settlement: Any) -> ExperienceQueue:
+def _queue(declared: Declared, outcomes: Any) -> ExperienceQueue:
     del declared
-    return ExperienceQueue(settlement)
+    return ExperienceQueue(outcomes)
 
 
 def _release(queue: ExperienceQueue, players: frozenset[str]) -> None:

@@ -9,7 +9,7 @@ from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from torch import Tensor
 
 from learner.shared.settings.network import NetworkSettings
-from learner.training.buffers.batches import Source
+from learner.training.buffers.batches import RowSource
 from learner.training.buffers.columns import ACTION_MASK, DISCRETE_ACTION, LOG_PROB
 from learner.training.networks.heads import CategoricalHead
 from learner.training.networks.policy import PolicyNetwork
@@ -27,7 +27,9 @@ def recorded(masks: Tensor | None) -> Recorded:
         LOG_PROB: torch.zeros(STEPS, 2),
         **({} if masks is None else {ACTION_MASK: masks}),
     }
-    return Recorded({name: Source(values) for name, values in columns.items()}, torch.zeros(STEPS, dtype=torch.int64))
+    return Recorded(
+        {name: RowSource(values) for name, values in columns.items()}, torch.zeros(STEPS, dtype=torch.int64)
+    )
 
 
 def forbidden(masks: Tensor | None) -> Tensor | None:

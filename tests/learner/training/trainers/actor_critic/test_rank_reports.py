@@ -11,7 +11,7 @@ import pytest
 import torch
 from structlog.testing import capture_logs
 
-from learner.training.buffers.buffer import Plan
+from learner.training.buffers.buffer import UpdateRows
 from learner.training.trainers.actor_critic.rank_reports import COMPARED_UPDATES, RankWatch
 from learner.training.trainers.rl import TrainerFailedError
 from tests.learner.training.trainers.thread_ranks import WAIT_SECONDS, Meeting, ThreadRank
@@ -20,9 +20,9 @@ RANKS = 2
 PARAMETERS = torch.tensor([1.0, 2.0])
 
 
-def plan(steps: int, *, is_stand_in: bool = False) -> Plan:
+def plan(steps: int, *, is_stand_in: bool = False) -> UpdateRows:
     """Returns a plan of so many steps."""
-    return cast("Plan", SimpleNamespace(step_count=steps, is_stand_in=is_stand_in))
+    return cast("UpdateRows", SimpleNamespace(step_count=steps, is_stand_in=is_stand_in))
 
 
 def in_ranks(do: Callable[[ThreadRank, dict[str, float]], None]) -> tuple[dict[str, float], list[BaseException]]:

@@ -13,7 +13,7 @@ from rollcast.trajectories import Chunk
 from torch import Tensor
 
 from learner.service.ingest.validate import LARGEST
-from learner.training.buffers.buffer import Plan
+from learner.training.buffers.buffer import UpdateRows
 from learner.training.buffers.sequences import SequenceTable
 from learner.training.networks.body import Body
 from learner.training.networks.heads import ValueHead
@@ -52,7 +52,7 @@ def start(spec: Any = CONTINUOUS, **settings: Any) -> tuple[Bench, ActorCriticTr
 
 def evaluated(
     bench: Bench, trainer: ActorCriticTrainer, chunk: Chunk, *, settles: bool = True
-) -> tuple[Plan, SequenceTable, list[float]]:
+) -> tuple[UpdateRows, SequenceTable, list[float]]:
     """Takes a chunk as an update does; returns where it is, its sequences, and the values of all rows."""
     bench.put(chunk)
     trainer.collect()

@@ -19,7 +19,7 @@ from learner.shared.settings.service import ServiceSettings
 from learner.shared.settings.trainer import TrainerSettings
 from learner.training.buffers.sequences import pack, sequences_of
 from learner.training.lockstep.round_queue import RoundQueue
-from learner.training.trainers.judge import judge
+from learner.training.trainers.memory_estimate import judge
 from learner.training.trainers.poca.trainer import OF_MATES, PRESENT, POCATrainer
 from tests.learner.training.rewards.recorded import demonstrate
 from tests.learner.training.trainers.grouped import SPAN, Acted, GroupActor, make_poca, start

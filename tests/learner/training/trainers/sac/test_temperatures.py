@@ -10,7 +10,7 @@ from rollcast.errors import Untrainable
 
 from learner.shared.exits import UserError
 from learner.shared.settings.load import load_run_options
-from learner.training.trainers.judge import judge
+from learner.training.trainers.memory_estimate import judge
 from learner.training.trainers.sac.trainer import SACTrainer
 from tests.learner.training.trainers.in_process import CARTPOLE, make_bench
 from tests.learner.training.trainers.sac.started import feed, make, saved

@@ -10,7 +10,7 @@ from learner.link.to_trainers import Experience, QueueFull
 from learner.training.trainers.experience_history import ExperienceHistory, whole
 
 
-class Settlement:
+class OutcomeReport:
     """Collects the outcomes of the steps of one behavior until they are sent. Use it in the trainers' thread.
 
     Args:
@@ -65,15 +65,15 @@ class ExperienceQueue:
     """Keeps the experience of one behavior in order until its trainer takes it. Use it in the trainers' thread.
 
     Args:
-        settlement: Records what was taken.
+        outcomes: Records what was taken.
 
     Attributes:
         is_closed: Whether training has ended; see `close`.
         full: The service's message about a chunk without room; None if every chunk had room.
     """
 
-    def __init__(self, settlement: Settlement) -> None:
-        self.settlement = settlement
+    def __init__(self, outcomes: OutcomeReport) -> None:
+        self.outcomes = outcomes
         self.is_closed = False
         self.full: QueueFull | None = None
         self._items: deque[Experience] = deque()
@@ -93,9 +93,9 @@ class ExperienceQueue:
         taken = list(self._items)
         self._items.clear()
         if taken:
-            if self.settlement.history is not None:
-                self.settlement.history.taken(taken)
-            self.settlement.take(taken[-1].sequence)
+            if self.outcomes.history is not None:
+                self.outcomes.history.taken(taken)
+            self.outcomes.take(taken[-1].sequence)
         return taken
 
     def note_full(self, message: QueueFull) -> None:
@@ -106,10 +106,10 @@ class ExperienceQueue:
         """Ends training; waiting and later chunks are dropped with the reason ``not_training``."""
         self.is_closed = True
         items = self._drain()
-        if self.settlement.history is not None:
+        if self.outcomes.history is not None:
             for item in items:
-                self.settlement.history.dropped(NOT_TRAINING, whole(item))
-        self.settlement.drop(NOT_TRAINING, sum(item.chunk.rows for item in items))
+                self.outcomes.history.dropped(NOT_TRAINING, whole(item))
+        self.outcomes.drop(NOT_TRAINING, sum(item.chunk.rows for item in items))
 
     def _drain(self) -> list[Experience]:
         """Takes all chunks, including any that `get` would not return."""

@@ -68,7 +68,7 @@ class StatusKeeper(Protocol):
         """Returns the checkpoint state."""
 
 
-class Hub:
+class SessionRouter:
     """Keeps one upload stream and one subscription per session, and notifies them of changes. For the event loop alone.
 
     Args:
@@ -85,7 +85,7 @@ class Hub:
 
     Attributes:
         is_draining: True once the learner is about to stop and admits no actors.
-        roll_call: Tells the trainers which actors are present.
+        presence: Tells the trainers which actors are present.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Hub:
         self._store = store
         self._broadcast = broadcast
         in_rounds = behaviors.service.lockstep is not None
-        self.roll_call = RollCall(sessions, link.to_trainers.send, at_once=in_rounds)
+        self.presence = Presence(sessions, link.to_trainers.send, at_once=in_rounds)
         self._link = link
         self._take_stats = take_stats
         self._snapshot = snapshot
@@ -240,7 +240,7 @@ class Hub:
         self._uploads[session.session_id] = stream
         session.is_connected = session.had_stream = True
         self._renew_quotas(session.accounts)
-        self.roll_call.changed()
+        self.presence.changed()
         return stream
 
     def detach(self, stream: UploadStream) -> None:
@@ -251,7 +251,7 @@ class Hub:
             session.is_connected = False
             self._quotas.forget(session)
             self._renew_quotas(session.accounts)
-            self.roll_call.changed()
+            self.presence.changed()
             self._left.set()
 
     def subscribe(
@@ -281,12 +281,12 @@ class Hub:
             self._tell(session, self._assignments.renewed(session))
         self._settle_role(session, behavior.index)
         self._renew_quotas((behavior.index,))
-        self.roll_call.changed()
+        self.presence.changed()
         self.reported(session)
 
     def reported(self, session: ActorSession) -> None:
         """Sends a session the credit that its report freed."""
-        self.roll_call.agents_changed()
+        self.presence.agents_changed()
         stream = self._uploads.get(session.session_id)
         if stream is not None:
             stream.offer_credit()
@@ -305,7 +305,7 @@ class Hub:
         self.end_streams(session, error)
         self._credit.forget(session)
         self._assignments.forget(session.session_id)
-        self.roll_call.changed()
+        self.presence.changed()
         self._left.set()
 
     def set_hold(self, reason: HoldReason, *, active: bool) -> None:
@@ -408,7 +408,7 @@ class Hub:
         """
         for behavior in filter(self._quotas.applies, self._behaviors.all()):
             self._offer_quotas(self._quotas.tick(behavior, self._connected, self._assignments.playing))
-        self.roll_call.tick()
+        self.presence.tick()
 
     def _renew_quotas(self, behavior_indices: Iterable[int]) -> None:
         for index in behavior_indices:
@@ -461,7 +461,7 @@ def _superseded(what: str, session: ActorSession) -> StreamSuperseded:
     )
 
 
-class RollCall:
+class Presence:
     """Sends `Actors` when sessions begin, change or end, and at each `tick`. For the event loop alone.
 
     Args:

@@ -11,14 +11,14 @@ from rollcast.errors import Untrainable
 from rollcast.limits import MAX_POLICY_BYTES
 from rollcast.specs import BehaviorSpec
 
-from learner.link.footprint import Footprint, JudgeDeclaration, Judgement
+from learner.link.footprint import EstimateMemory, Footprint, MemoryEstimate
 from learner.shared.memory import available_bytes
 from learner.shared.settings.service import ServiceSettings
 from learner.shared.settings.trainer import TrainerSettings
 
 
-class Judge(Protocol):
-    """Judges a declaration on the trainers' side (`learner.training.trainers.judge`), where networks can be built."""
+class Estimator(Protocol):
+    """Estimates the memory for a declaration on the trainers' side (`learner.training.trainers.memory_estimate`), where networks can be built."""
 
     def __call__(self, spec: BehaviorSpec, settings: TrainerSettings, service: ServiceSettings) -> Footprint:
         """Returns what training requires. May take seconds; callable from any thread.
@@ -28,18 +28,18 @@ class Judge(Protocol):
         """
 
 
-class LinkJudge:
+class LinkEstimator:
     """Asks the trainers' side over the link, and blocks until it answers.
 
     Args:
         send: Sends a message to the trainers.
     """
 
-    def __init__(self, send: Callable[[JudgeDeclaration], object]) -> None:
+    def __init__(self, send: Callable[[EstimateMemory], object]) -> None:
         self._send = send
         self._lock = threading.Lock()
         self._last = 0
-        self._asked: dict[int, Future[Judgement]] = {}
+        self._asked: dict[int, Future[MemoryEstimate]] = {}
         self._is_closed = False
 
     def __call__(self, spec: BehaviorSpec, settings: TrainerSettings, service: ServiceSettings) -> Footprint:
@@ -47,30 +47,30 @@ class LinkJudge:
 
         Raises:
             Untrainable: The networks of the run file cannot be built for the behavior.
-            JudgeFailedError: The judgement failed.
+            EstimateFailedError: The estimate failed.
         """
         del service  # both sides have the run file
-        asked: Future[Judgement] = Future()
+        asked: Future[MemoryEstimate] = Future()
         with self._lock:
             self._last += 1
             number = self._last
             self._asked[number] = asked
-        self._send(JudgeDeclaration(number, spec, settings))
+        self._send(EstimateMemory(number, spec, settings))
         if self._is_closed:
             self.answer(_ended(number))
         found = asked.result()
         if found.footprint is not None:
             return found.footprint
         if found.fault:
-            raise JudgeFailedError(found.fault)
+            raise EstimateFailedError(found.fault)
         raise Untrainable(found.refusal, metadata=dict(found.metadata))
 
-    def answer(self, judgement: Judgement) -> None:
+    def answer(self, estimate: MemoryEstimate) -> None:
         """Accepts an answer; ignores it if no caller waits."""
         with self._lock:
-            asked = self._asked.pop(judgement.number, None)
+            asked = self._asked.pop(estimate.number, None)
         if asked is not None:
-            asked.set_result(judgement)
+            asked.set_result(estimate)
 
     def close(self) -> None:
         """Answers all waiting and later calls, because the trainers' side no longer answers."""
@@ -81,52 +81,52 @@ class LinkJudge:
             self.answer(_ended(number))
 
 
-def _ended(number: int) -> Judgement:
-    return Judgement(number, fault="the run is ending")
+def _ended(number: int) -> MemoryEstimate:
+    return MemoryEstimate(number, fault="the run is ending")
 
 
-class JudgeFailedError(RuntimeError):
-    """Raised if a declaration could not be judged, for a reason other than the declaration."""
+class EstimateFailedError(RuntimeError):
+    """Raised if nothing could be estimated, for a reason other than the declaration."""
 
 
-class Judgements:
-    """Asks a judge for each declaration once. Thread-safe; only callers that need a judgement wait for it.
+class MemoryEstimates:
+    """Asks an estimator for each declaration once. Thread-safe; only callers that need an estimate wait for it.
 
     Args:
-        judge: Judge on the trainers' side.
+        estimator: On the trainers' side.
         service: Settings of the service.
     """
 
-    def __init__(self, judge: Judge, service: ServiceSettings) -> None:
-        self._judge = judge
+    def __init__(self, estimator: Estimator, service: ServiceSettings) -> None:
+        self._estimator = estimator
         self._service = service
         self._limit_bytes = service.max_training_bytes or available_bytes() // 2
         self._lock = threading.Lock()
-        self._judged: dict[BehaviorSpec, Future[Footprint]] = {}
+        self._estimated: dict[BehaviorSpec, Future[Footprint]] = {}
 
     def footprint(self, spec: BehaviorSpec, settings: TrainerSettings) -> Footprint:
-        """Returns what training a behavior requires; concurrent callers wait for the same judgement.
+        """Returns what training a behavior requires; concurrent callers wait for the same estimate.
 
         Raises:
             Untrainable: The networks of the run file cannot be built for the behavior.
         """
         with self._lock:
-            judged = self._judged.get(spec)
-            is_first = judged is None
-            if judged is None:
-                judged = self._judged[spec] = Future()
+            found = self._estimated.get(spec)
+            is_first = found is None
+            if found is None:
+                found = self._estimated[spec] = Future()
         if is_first:
             try:
-                judged.set_result(self._judge(spec, settings, self._service))
+                found.set_result(self._estimator(spec, settings, self._service))
             except BaseException as error:  # waiting callers must not wait forever
-                judged.set_exception(error)
+                found.set_exception(error)
                 raise
-        return judged.result()
+        return found.result()
 
     def forget(self, spec: BehaviorSpec) -> None:
-        """Drops the judgement of a refused declaration, because refused ones may be many."""
+        """Drops the estimate of a refused declaration, because refused ones may be many."""
         with self._lock:
-            self._judged.pop(spec, None)
+            self._estimated.pop(spec, None)
 
     def taken_bytes(self, spec: BehaviorSpec, settings: TrainerSettings) -> int:
         """Returns the bytes that a behavior of the run takes; 0 if a changed run file no longer fits it."""

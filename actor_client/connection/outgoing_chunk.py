@@ -25,7 +25,7 @@ class Owner(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Parcel:
+class OutgoingChunk:
     """One encoded chunk to be sent.
 
     Attributes:

@@ -41,7 +41,7 @@ def _is_own(key: str) -> bool:
     return _OWN_KEY.match(re.sub(r"[^a-z0-9/]+", " ", key.casefold()).strip()) is not None
 
 
-class RecordTally:
+class RecordStatistics:
     """Takes the statistics records of chunks and limits the number of keys.
 
     Args:
@@ -106,7 +106,7 @@ class RecordTally:
         return True
 
 
-class EpisodeTally:
+class EpisodeStatistics:
     """Keeps the returns of the newest training episodes and counts all of them, and none of any other purpose.
 
     With lessons, means leave out episodes of earlier lessons: a lesson begins without episodes.
@@ -146,7 +146,7 @@ class EpisodeTally:
         self._lessons = lessons or no_lessons()
         self._since_revision = self._lessons.since_revision
         self._numbers = {} if numbers is None else numbers
-        self._records = RecordTally(stats, self._numbers, self._lessons)
+        self._records = RecordStatistics(stats, self._numbers, self._lessons)
         self.returns: deque[float] = deque(maxlen=kept_episodes)
         self._lengths: deque[float] = deque(maxlen=kept_episodes)
         self.episodes = 0

@@ -25,7 +25,7 @@ _LONGEST_SPACE: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class CastingRules:
+class RoleRules:
     """The options that give agents their places; the first pattern that matches an agent's name counts.
 
     Attributes:
@@ -97,7 +97,7 @@ class Seat(NamedTuple):
     spaces: tuple[Any, Any]
 
 
-class Cast:
+class AgentRoles:
     """The seats of all agents of a process, by name; agents of the same name have the same seat in all environments.
 
     Args:
@@ -105,7 +105,7 @@ class Cast:
         behavior: The behavior of all agents if there are no rules for behaviors.
     """
 
-    def __init__(self, rules: CastingRules, behavior: str) -> None:
+    def __init__(self, rules: RoleRules, behavior: str) -> None:
         self._rules = rules
         self._behavior = behavior
         self._forms: dict[tuple[str, int], Form] = {}
@@ -174,7 +174,7 @@ class Cast:
         return number
 
 
-def unmatched(rules: CastingRules, agents: Sequence[str]) -> list[str]:
+def unmatched(rules: RoleRules, agents: Sequence[str]) -> list[str]:
     """Returns the options whose pattern matches none of an environment's agents, as they are typed."""
     options = {"--behavior": rules.behaviors, "--team": rules.teams, "--group": rules.groups}
     return [

@@ -17,7 +17,7 @@ from rollcast.specs import BehaviorSpec
 from rollcast.text import in_one_line
 from torch import nn
 
-from learner.link.footprint import Footprint, JudgeDeclaration, Judgement
+from learner.link.footprint import EstimateMemory, Footprint, MemoryEstimate
 from learner.shared.exits import ExitCode, UserError
 from learner.shared.settings.extensions import TRAINERS, declared
 from learner.shared.settings.hyperparameters import OWN_TRAINERS
@@ -52,7 +52,7 @@ _Made = TypeVar("_Made")
 
 
 class BuildsNetworks(Protocol):
-    """A trainer type whose networks can be judged: built-in, or from a package's entry point."""
+    """A trainer type whose networks can be measured: built-in, or from a package's entry point."""
 
     def build_networks(
         self, spec: BehaviorSpec, settings: TrainerSettings, generator: torch.Generator | None
@@ -73,7 +73,7 @@ def load_meta_device() -> None:
         torch.nn.Linear(1, 1)(torch.zeros(1, 1))
 
 
-class JudgeThread:
+class EstimatorThread:
     """Answers questions of the service one at a time in a separate thread, independent of the trainers.
 
     The process must outlive the thread: torch aborts a process whose interpreter ends first.
@@ -84,18 +84,18 @@ class JudgeThread:
         ranks: Number of processes that train together.
     """
 
-    def __init__(self, service: ServiceSettings, send: Callable[[Judgement], object], ranks: int = 1) -> None:
+    def __init__(self, service: ServiceSettings, send: Callable[[MemoryEstimate], object], ranks: int = 1) -> None:
         self._service = service
         self._send = send
         self._ranks = ranks
-        self._asked: queue.SimpleQueue[JudgeDeclaration | None] = queue.SimpleQueue()
+        self._asked: queue.SimpleQueue[EstimateMemory | None] = queue.SimpleQueue()
         self._is_closed = False
 
     def start(self) -> None:
         """Starts answering questions."""
-        threading.Thread(target=self._answer, name="judge").start()
+        threading.Thread(target=self._answer, name="memory-estimate").start()
 
-    def ask(self, question: JudgeDeclaration) -> None:
+    def ask(self, question: EstimateMemory) -> None:
         """Takes a question and returns at once; callable from any thread."""
         self._asked.put(question)
 
@@ -106,19 +106,23 @@ class JudgeThread:
 
     def _answer(self) -> None:
         while (question := self._asked.get()) is not None and not self._is_closed:
-            self._send(self._judgement(question))
+            self._send(self._estimate(question))
 
-    def _judgement(self, question: JudgeDeclaration) -> Judgement:
+    def _estimate(self, question: EstimateMemory) -> MemoryEstimate:
         try:
-            return Judgement(question.number, judge(question.spec, question.settings, self._service, self._ranks))
+            return MemoryEstimate(
+                question.number, estimate_memory(question.spec, question.settings, self._service, self._ranks)
+            )
         except Untrainable as error:
-            return Judgement(question.number, refusal=str(error), metadata=error.metadata)
+            return MemoryEstimate(question.number, refusal=str(error), metadata=error.metadata)
         except BaseException as error:  # a package's code may exit; later questions need the thread
             log.error("judge_failed", behavior=question.spec.name, error=in_one_line(error), exc_info=error)
-            return Judgement(question.number, fault=in_one_line(error))
+            return MemoryEstimate(question.number, fault=in_one_line(error))
 
 
-def judge(spec: BehaviorSpec, settings: TrainerSettings, service: ServiceSettings, ranks: int = 1) -> Footprint:
+def estimate_memory(
+    spec: BehaviorSpec, settings: TrainerSettings, service: ServiceSettings, ranks: int = 1
+) -> Footprint:
     """Counts the bytes that training a behavior takes; callable from any thread.
 
     Args:

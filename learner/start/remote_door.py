@@ -28,7 +28,7 @@ from learner.link.entrance import Entrance
 from learner.link.meeting import KEY_BYTES
 from learner.link.stream import StreamConnection
 from learner.service.identity.access import require
-from learner.service.identity.audit import Source
+from learner.service.identity.audit import Requester
 from learner.service.identity.setup import Identity
 from learner.shared.introduction import APART, INTRODUCTION_BYTES, READY, Introduction, RefusedError, not_seen
 
@@ -163,7 +163,7 @@ class RemoteDoor:
             self._identify(rank.introduction, rank.connection)
         except WireError as error:
             _log.warning("trainer_revoked", rank=rank.introduction.rank, peer=rank.peer, reason=str(error))
-            source = Source("token_file", rank.peer, rank.principal)
+            source = Requester("token_file", rank.peer, rank.principal)
             self._identity.audit.note("revoke", source, rank=rank.introduction.rank)
             self._identity.audit.close()  # the service, too, writes into the file
             rank.connection.shut()

@@ -45,7 +45,7 @@ from learner.service.calls.methods import BOUND, BytesContext, Handlers, check_e
 from learner.service.calls.run_info import RunInfo
 from learner.service.calls.session_router import SessionRouter
 from learner.service.identity.access import CALLER, check_behavior
-from learner.service.identity.audit import Audit, Source, grpc_address
+from learner.service.identity.audit import Audit, Requester, grpc_address
 from learner.service.ingest.behaviors import Behavior, BehaviorTable
 from learner.service.ingest.environments import EnvironmentState
 from learner.service.ingest.openings import FULL_RETRY_SECONDS, Opened, Opening, Resumption
@@ -403,7 +403,7 @@ class SessionService:
             )
             self._audit.note(
                 "revoke",
-                Source("token_file", session.peer, Principal(session.principal, Role.ACTOR)),
+                Requester("token_file", session.peer, Principal(session.principal, Role.ACTOR)),
                 session=short_id(session.session_id),
                 actor=session.actor_name,
             )

@@ -18,7 +18,7 @@ from learner.link.channel import Channel
 from learner.link.footprint import EstimateMemory, Footprint, MemoryEstimate
 from learner.service.ingest.memory_estimates import EstimateFailedError, LinkEstimator
 from learner.shared.settings.service import ServiceSettings
-from learner.training.trainers.memory_estimate import EstimatorThread, judge
+from learner.training.trainers.memory_estimate import EstimatorThread, estimate_memory
 from tests.coded_link import coded
 from tests.learner.service.ingest.parts import NAME, make_options, make_spec
 
@@ -29,7 +29,7 @@ SETTINGS = next(iter(OPTIONS.behaviors.values()))
 
 @contextmanager
 def asked(ranks: int = 1) -> Iterator[LinkEstimator]:
-    """Starts the judge of the service over two pickling channels without receivers."""
+    """Starts the estimator of the service over two pickling channels without receivers."""
     to_trainers: Channel[EstimateMemory] = Channel(coded)
     to_front: Channel[MemoryEstimate] = Channel(coded)
     asking = LinkEstimator(to_trainers.send)
@@ -46,7 +46,7 @@ def asked(ranks: int = 1) -> Iterator[LinkEstimator]:
 def test_an_answer_comes_although_no_side_looks_for_messages() -> None:
     """An estimate returns during a long update, with the figures of a local one."""
     with asked() as asking:
-        assert asking(make_spec(), SETTINGS, SERVICE) == judge(make_spec(), SETTINGS, SERVICE)
+        assert asking(make_spec(), SETTINGS, SERVICE) == estimate_memory(make_spec(), SETTINGS, SERVICE)
 
 
 def test_an_answer_names_the_ranks() -> None:
@@ -63,7 +63,7 @@ def test_a_refusal_is_told_as_it_would_be_told_here() -> None:
     settings = SETTINGS.model_copy(update={"network_settings": network})
     with asked() as asking:
         with pytest.raises(Untrainable) as here:
-            judge(spec, settings, SERVICE)
+            estimate_memory(spec, settings, SERVICE)
         with pytest.raises(Untrainable) as there:
             asking(spec, settings, SERVICE)
     assert (there.value.message, there.value.metadata) == (here.value.message, here.value.metadata)
@@ -71,21 +71,21 @@ def test_a_refusal_is_told_as_it_would_be_told_here() -> None:
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("a fault for this test"), SystemExit("a package leaves")])
 def test_a_fault_of_the_judge_is_no_refusal(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    """An error of the judge, or a package that exits, is reported as unexpected; the next question is answered."""
+    """An error of the estimator, or a package that exits, is reported as unexpected; the next question is answered."""
 
     def fail(*_: object) -> None:
         raise error
 
     with asked() as asking:
         with monkeypatch.context() as patch:
-            patch.setattr("learner.training.trainers.memory_estimate.judge", fail)
+            patch.setattr("learner.training.trainers.memory_estimate.estimate_memory", fail)
             with pytest.raises(EstimateFailedError, match=f"{type(error).__name__}: {error}"):
                 asking(make_spec(), SETTINGS, SERVICE)
         assert asking(make_spec(), SETTINGS, SERVICE).total_bytes
 
 
 def test_closing_ends_the_thread_after_the_question_that_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A closed judge answers the question that it is at, and skips those that wait; its thread is no daemon."""
+    """A closed estimator answers the question that it is at, and skips those that wait; its thread is no daemon."""
     begun, goes_on = threading.Event(), threading.Event()
     answers: list[int] = []
 
@@ -94,9 +94,9 @@ def test_closing_ends_the_thread_after_the_question_that_is_judged(monkeypatch: 
         assert goes_on.wait(300)
         return Footprint(ring_rows=1, row_bytes=1)
 
-    monkeypatch.setattr("learner.training.trainers.memory_estimate.judge", slowly)
+    monkeypatch.setattr("learner.training.trainers.memory_estimate.estimate_memory", slowly)
     thread = EstimatorThread(SERVICE, lambda answer: answers.append(answer.number))
-    before = set(threading.enumerate())  # a judge of an earlier test may be about to end
+    before = set(threading.enumerate())  # an estimator of an earlier test may be about to end
     thread.start()
     try:
         (running,) = set(threading.enumerate()) - before

@@ -24,7 +24,7 @@ from learner.training.networks.distributions import branch_offsets
 from learner.training.trainers.actor_critic.loss import log_probability
 from learner.training.trainers.actor_critic.trainer import ActorCriticTrainer
 from learner.training.trainers.appo.trainer import APPOTrainer
-from learner.training.trainers.memory_estimate import judge
+from learner.training.trainers.memory_estimate import estimate_memory
 from learner.training.trainers.ppo.trainer import PPOTrainer
 from tests.learner.training.trainers.in_process import CARTPOLE, Bench, CartPoleActor, Published
 from tests.tools.bench.measurement import MeasurementFailed
@@ -182,5 +182,5 @@ def _bench(arm: Arm, delayed: Delayed) -> Bench:
     items = [f"behaviors.{CARTPOLE.name}.{change}" for change in changes]
     options = load_run_options(Path(arm.run_file), set_items=items, environ={}).options
     ledger, link = Ledger(), Link()
-    table = BehaviorTable(options, ledger, judge, link.to_trainers.send)
+    table = BehaviorTable(options, ledger, estimate_memory, link.to_trainers.send)
     return Bench(link, table, table.declare(CARTPOLE, 0, 1), ledger, StatsReporter(CARTPOLE.name), delayed)

@@ -67,9 +67,9 @@ async def test_steps_are_told_now_and_then() -> None:
         await upload.send(make_chunk(3))
         await upload.ack(1)
         await heard(learner, messages, lambda told: told.steps_taken == {0: 3})
-        learner.server._hub.tick()
+        learner.server._router.tick()
         told = len([message for message in messages if isinstance(message, Actors)])
-        learner.server._hub.tick()
+        learner.server._router.tick()
         messages.extend(learner.link.to_trainers.receive())
         assert len([message for message in messages if isinstance(message, Actors)]) == told
 

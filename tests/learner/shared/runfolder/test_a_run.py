@@ -22,7 +22,7 @@ from learner.shared.runfolder.store import CheckpointStore
 from learner.shared.settings.options import RunOptions
 from learner.training.run.checkpointing import CheckpointKeeper
 from learner.training.trainers.base import Trainer
-from learner.training.trainers.memory_estimate import judge
+from learner.training.trainers.memory_estimate import estimate_memory
 from learner.training.trainers.parts import Ending
 from learner.training.trainers.ppo.trainer import PPOTrainer
 from tests.learner.training.export.unity_behaviors import TRAINED
@@ -53,7 +53,7 @@ class Run:
     def __init__(self, folder: RunFolder, *specs: BehaviorSpec, kind: type[PPOTrainer] = PPOTrainer) -> None:
         options = RunOptions.model_validate({"default_settings": SETTINGS})
         ledger, link = Ledger(), Link()
-        table = BehaviorTable(options, ledger, judge, link.to_trainers.send)
+        table = BehaviorTable(options, ledger, estimate_memory, link.to_trainers.send)
         sessions = SessionTable(table, ledger, generation=1)
         self.keeper = CheckpointKeeper(
             CheckpointStore(folder, wall_clock=lambda: 1234.5),

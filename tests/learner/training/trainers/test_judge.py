@@ -25,7 +25,7 @@ from learner.shared.settings.options import RunOptions
 from learner.shared.settings.rewards import FeatureSettings, RewardSignals, RNDSettings
 from learner.training.buffers.replay import replay_row_bytes, replay_size
 from learner.training.networks.twin import TwinCritic
-from learner.training.trainers.memory_estimate import judge
+from learner.training.trainers.memory_estimate import estimate_memory
 from tests.learner.service.ingest.parts import NAME, make_options, make_spec, open_default
 from tests.learner.training.networks.specs import behavior as specified
 from tests.learner.training.networks.specs import entities, image, vector
@@ -34,7 +34,7 @@ from tests.learner.training.networks.specs import goal as goal_of
 
 def table(options: RunOptions | None = None) -> BehaviorTable:
     """Returns an empty table."""
-    return BehaviorTable(options or make_options(), Ledger(), judge, Link().to_trainers.send)
+    return BehaviorTable(options or make_options(), Ledger(), estimate_memory, Link().to_trainers.send)
 
 
 def seeing(*observations: ObservationSpec, branches: tuple[int, ...] = (2,)) -> BehaviorSpec:
@@ -89,7 +89,7 @@ def test_a_ring_that_memory_cannot_hold_is_refused() -> None:
 def test_behaviors_share_the_memory() -> None:
     """Behaviors share the memory, and the one that exceeds it is refused."""
     options = open_default()
-    one = judge(make_spec(), options.behaviors[NAME], options.rollcast).total_bytes
+    one = estimate_memory(make_spec(), options.behaviors[NAME], options.rollcast).total_bytes
     behaviors = table(open_default(max_training_bytes=2 * one))
     for name in ("A", "B"):
         behaviors.declare(make_spec(name), 0, 1)
@@ -112,7 +112,7 @@ def test_a_footprint_counts_ring_and_networks() -> None:
     """The footprint counts ring and networks, with seven copies of each trained number."""
     options = make_options()
     settings, service = options.behaviors[NAME], options.rollcast
-    small, large = (judge(make_spec(size=size), settings, service) for size in (4, 400))
+    small, large = (estimate_memory(make_spec(size=size), settings, service) for size in (4, 400))
     assert large.row_bytes - small.row_bytes == 4 * 396
     assert large.policy_bytes - small.policy_bytes == 4 * 396 * 128
     assert large.network_bytes - small.network_bytes == 2 * 7 * 4 * 396 * 128
@@ -145,7 +145,7 @@ def test_a_minibatch_in_parts_takes_less() -> None:
         with_network(network, hyperparameters={"buffer_size": 20_000, **hyper})
         for hyper in ({"batch_size": 8192}, {"batch_size": 8192, "gradient_accumulation": 8}, {"batch_size": 2**40})
     )
-    found = [judge(make_spec(), each.behaviors[NAME], each.rollcast) for each in (whole, parts, huge)]
+    found = [estimate_memory(make_spec(), each.behaviors[NAME], each.rollcast) for each in (whole, parts, huge)]
     assert found[0].batch_bytes == pytest.approx(8 * found[1].batch_bytes, rel=0.01)
     assert found[1].network_bytes == found[0].network_bytes
     assert found[2].batch_bytes < found[2].ring_rows * 200_000
@@ -160,7 +160,7 @@ def test_observations_of_critics_only_are_not_in_the_policy(trainer_type: str) -
     lacking = specified(vector("near", 4), branches=(2,))
     run, plain = with_network({"critic_only": ["secret"]}, trainer_type), with_network({}, trainer_type)
     found, largest, least = (
-        judge(each, options.behaviors[NAME], options.rollcast)
+        estimate_memory(each, options.behaviors[NAME], options.rollcast)
         for each, options in ((spec, run), (spec, plain), (lacking, plain))
     )
     assert found.policy_bytes == least.policy_bytes
@@ -169,7 +169,7 @@ def test_observations_of_critics_only_are_not_in_the_policy(trainer_type: str) -
     assert largest.network_bytes - found.network_bytes == 7 * (largest.policy_bytes - least.policy_bytes)
     unknown = with_network({"critic_only": ["secrets"]}, trainer_type)
     with pytest.raises(Untrainable, match="names 'secrets', but the observations are near, secret") as refused:
-        judge(spec, unknown.behaviors[NAME], unknown.rollcast)
+        estimate_memory(spec, unknown.behaviors[NAME], unknown.rollcast)
     assert refused.value.metadata["observation"] == "secrets"
 
 
@@ -178,19 +178,19 @@ def test_a_footprint_counts_what_a_minibatch_keeps() -> None:
     options = make_options()
     settings, service = options.behaviors[NAME], options.rollcast
     batch_size = settings.hyperparameters.batch_size
-    plain = judge(make_spec(), settings, service).batch_bytes
+    plain = estimate_memory(make_spec(), settings, service).batch_bytes
     generated = 4 * batch_size * 128 * 128
     # In actor and critic, and two gradients.
-    assert 4 * generated < judge(seeing(GOAL), settings, service).batch_bytes < 4 * generated + 3 * plain
-    assert judge(seeing(crowd(2000, 5)), settings, service).batch_bytes > 2000**2 * 4 * batch_size
+    assert 4 * generated < estimate_memory(seeing(GOAL), settings, service).batch_bytes < 4 * generated + 3 * plain
+    assert estimate_memory(seeing(crowd(2000, 5)), settings, service).batch_bytes > 2000**2 * 4 * batch_size
     with pytest.raises(Untrainable, match=r"\d{11,} for a minibatch.*lower .*batch_size"):
         table(make_options(max_training_bytes=2**30)).declare(seeing(crowd(2000, 5)), 0, 1)
     memory = {"network_settings": {"memory": {"memory_size": 12}}, "time_horizon": 8}
     remembering = RunOptions.model_validate({"behaviors": {NAME: memory}}).behaviors[NAME]
-    found = judge(make_spec(), remembering, service)
+    found = estimate_memory(make_spec(), remembering, service)
     gates = 4 * batch_size * 2 * 6 * 6  # four gates, cell and its tanh, each half as wide as the memory
     assert gates < found.batch_bytes - plain < 8 * gates
-    assert found.row_bytes - judge(make_spec(), settings, service).row_bytes == 4 * 12
+    assert found.row_bytes - estimate_memory(make_spec(), settings, service).row_bytes == 4 * 12
 
 
 SMALL = FeatureSettings(hidden_units=16)
@@ -222,13 +222,13 @@ def test_a_footprint_counts_the_signals() -> None:
     """The footprint counts signals: seven copies of trained parts, two of fixed ones, and their minibatch."""
     run = options(signal={"hidden_units": 16})
     spec, settings = named(vector(size=50)), run.behaviors[NAME]
-    found = judge(spec, settings, run.rollcast)
+    found = estimate_memory(spec, settings, run.rollcast)
     body = 51 * 16 + 17 * 16
     models = (33 * 256 + 257 * 2) + (19 * 256 + 257 * 16)
     kept = found.signal_bytes - 4 * 7 * (body + models)
     assert 4 * 32 * 2 * (16 + 256) < kept < 4 * 32 * 16 * (16 + 256)
     target = settings.model_copy(update={"reward_signals": RewardSignals(rnd=RNDSettings(network_settings=SMALL))})
-    kept = judge(spec, target, run.rollcast).signal_bytes - 4 * (7 + 2) * body
+    kept = estimate_memory(spec, target, run.rollcast).signal_bytes - 4 * (7 + 2) * body
     assert 4 * 32 * 2 * 16 < kept < 4 * 32 * 32 * 16
     assert found.total_bytes > found.ring_rows * found.row_bytes + found.signal_bytes
 
@@ -269,14 +269,14 @@ def test_a_footprint_counts_the_burn_in() -> None:
             "network_settings": {"hidden_units": 4, "memory": {"sequence_length": 32, "memory_size": 4}},
         }
         run = RunOptions.model_validate({"behaviors": {NAME: block}})
-        sizes.append(judge(spec, run.behaviors[NAME], run.rollcast).batch_bytes)
+        sizes.append(estimate_memory(spec, run.behaviors[NAME], run.rollcast).batch_bytes)
     assert sizes[1] - sizes[0] >= 128 * 3 * 4 * 5000
 
 
 def test_a_footprint_counts_every_row_of_a_replay_memory() -> None:
     """The footprint counts a replay memory's rows, critics seven times and targets twice."""
     run, spec = replaying(buffer_size=30_000), make_spec(size=50)
-    found = judge(spec, run.behaviors[NAME], run.rollcast)
+    found = estimate_memory(spec, run.behaviors[NAME], run.rollcast)
     size = replay_size(replay_row_bytes(spec), buffer_size=30_000, time_horizon=64)
     assert (found.ring_rows, found.row_bytes, found.replays) == (size.capacity_rows, replay_row_bytes(spec), True)
     network = run.behaviors[NAME].network_settings
@@ -349,7 +349,7 @@ def test_nothing_is_on_another_device_than_meta(trainer_type: str, spec: Behavio
     """All tensors are on the meta device, except for constants and sequence lengths."""
     run, seen = settings_of(trainer_type, network), OffMeta()
     with seen:
-        found = judge(spec, run.behaviors["Test"], run.rollcast)
+        found = estimate_memory(spec, run.behaviors["Test"], run.rollcast)
     assert found.signal_bytes > 0
     assert found.batch_bytes > 0
     lengths = {found for found in seen.found if found[1] == torch.int64 and found[2] <= 5 and "memory" in network}
@@ -362,7 +362,7 @@ def test_random_numbers_are_left_alone() -> None:
     before = torch.get_rng_state()
     for trainer_type in ("ppo", "sac"):
         run = settings_of(trainer_type, NETWORKS["plain"])
-        judge(SPECS["axes"], run.behaviors["Test"], run.rollcast)
+        estimate_memory(SPECS["axes"], run.behaviors["Test"], run.rollcast)
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -371,7 +371,7 @@ def test_weights_that_a_goal_makes_count_although_nothing_saves_them() -> None:
     units, numbers = 32, 3000
     block = {"network_settings": {"num_layers": 1, "hidden_units": units}, "hyperparameters": {"batch_size": 64}}
     options = RunOptions.model_validate({"behaviors": {NAME: block}})
-    found = judge(
+    found = estimate_memory(
         seeing(ObservationSpec("state", np.dtype(np.float32), (numbers,)), GOAL),
         options.behaviors[NAME],
         options.rollcast,
@@ -387,13 +387,13 @@ import sys
 import tracemalloc
 from collections.abc import Iterator
 from learner.shared.settings.load import load_run_options
-from learner.training.trainers.memory_estimate import judge, load_meta_device
+from learner.training.trainers.memory_estimate import estimate_memory, load_meta_device
 from tests.protos.builders import CARTPOLE
 
 load_meta_device()
 before = set(sys.modules)
 options = load_run_options(None).options
-judge(CARTPOLE, options.settings_for("CartPole"), options.rollcast)
+estimate_memory(CARTPOLE, options.settings_for("CartPole"), options.rollcast)
 print(sorted(name for name in set(sys.modules) - before if name.split(".")[0] in {"torch", "sympy", "mpmath"}))
 """
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)

@@ -10,7 +10,7 @@ from rollcast.errors import Untrainable
 
 from learner.shared.settings.options import RunOptions
 from learner.training.networks.policy import PolicyNetwork
-from learner.training.trainers.memory_estimate import judge
+from learner.training.trainers.memory_estimate import estimate_memory
 from tests.learner.installed import install
 from tests.learner.training.networks.specs import behavior, image
 
@@ -81,7 +81,7 @@ def options(encoder: str) -> RunOptions:
 def test_an_encoder_of_a_package_is_counted() -> None:
     """Layers of a package's encoder are counted."""
     run = options("filtered")
-    found = judge(SPEC, run.behaviors["Test"], run.rollcast)
+    found = estimate_memory(SPEC, run.behaviors["Test"], run.rollcast)
     policy = PolicyNetwork(SPEC, run.behaviors["Test"].network_settings, torch.Generator().manual_seed(1))
     assert found.policy_bytes == 4 * sum(value.numel() for value in policy.parameters())
     assert found.batch_bytes > 1024 * 4 * 20 * 20 * 3
@@ -93,7 +93,7 @@ def test_an_encoder_that_reads_its_weights_is_refused_in_one_line() -> None:
     with pytest.raises(
         Untrainable, match=r"Test: network_settings.vis_encode_type names 'reading', which failed: "
     ) as found:
-        judge(SPEC, run.behaviors["Test"], run.rollcast)
+        estimate_memory(SPEC, run.behaviors["Test"], run.rollcast)
     assert "\n" not in found.value.message
 
 
@@ -101,7 +101,7 @@ def test_an_encoder_that_makes_something_else_is_refused() -> None:
     """An encoder with a wrong output is refused with what it returned and must return."""
     run = options("whole")
     with pytest.raises(Untrainable, match=r"into \[2, 64\] torch.int64: the result must be \[2, 64\] torch.float32"):
-        judge(SPEC, run.behaviors["Test"], run.rollcast)
+        estimate_memory(SPEC, run.behaviors["Test"], run.rollcast)
 
 
 @pytest.mark.parametrize(
@@ -116,6 +116,6 @@ def test_a_trainer_whose_networks_cannot_be_judged_is_refused_in_one_line(traine
     """A trainer whose networks cannot be judged is refused in one line, without retries of the actor."""
     run = RunOptions.model_validate({"behaviors": {"Test": {"trainer_type": trainer}}})
     with pytest.raises(Untrainable) as found:
-        judge(SPEC, run.behaviors["Test"], run.rollcast)
+        estimate_memory(SPEC, run.behaviors["Test"], run.rollcast)
     assert f"Test: trainer_type names {trainer!r}, whose {fault}" in found.value.message
     assert "\n" not in found.value.message

@@ -19,7 +19,7 @@ from learner.shared.settings.service import ServiceSettings
 from learner.shared.settings.trainer import TrainerSettings
 from learner.training.buffers.sequences import pack, sequences_of
 from learner.training.lockstep.round_queue import RoundQueue
-from learner.training.trainers.memory_estimate import judge
+from learner.training.trainers.memory_estimate import estimate_memory
 from learner.training.trainers.poca.trainer import OF_MATES, PRESENT, POCATrainer
 from tests.learner.training.rewards.recorded import demonstrate
 from tests.learner.training.trainers.grouped import SPAN, Acted, GroupActor, make_poca, start
@@ -236,11 +236,14 @@ def test_a_declaration_is_judged() -> None:
     """The networks and a minibatch are counted without allocation; an image too small for its encoder is refused."""
     changes: dict[str, Any] = {"trainer_type": "poca", "network_settings": {"vis_encode_type": "nature_cnn"}}
     settings = TrainerSettings.model_validate(changes)
-    found = judge(CONTINUOUS, settings, ServiceSettings())
-    ppo = judge(CONTINUOUS, TrainerSettings.model_validate({"trainer_type": "ppo"}), ServiceSettings())
+    found = estimate_memory(CONTINUOUS, settings, ServiceSettings())
+    ppo = estimate_memory(CONTINUOUS, TrainerSettings.model_validate({"trainer_type": "ppo"}), ServiceSettings())
     assert found.network_bytes > ppo.network_bytes
     assert found.batch_bytes > ppo.batch_bytes
     with pytest.raises(Untrainable, match="nature_cnn"):
-        judge(HYBRID, settings, ServiceSettings())
+        estimate_memory(HYBRID, settings, ServiceSettings())
     memory = {"trainer_type": "poca", "network_settings": {"memory": {}}}
-    assert judge(CONTINUOUS, TrainerSettings.model_validate(memory), ServiceSettings()).batch_bytes > found.batch_bytes
+    assert (
+        estimate_memory(CONTINUOUS, TrainerSettings.model_validate(memory), ServiceSettings()).batch_bytes
+        > found.batch_bytes
+    )

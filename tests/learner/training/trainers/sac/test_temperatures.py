@@ -10,7 +10,7 @@ from rollcast.errors import Untrainable
 
 from learner.shared.exits import UserError
 from learner.shared.settings.load import load_run_options
-from learner.training.trainers.memory_estimate import judge
+from learner.training.trainers.memory_estimate import estimate_memory
 from learner.training.trainers.sac.trainer import SACTrainer
 from tests.learner.training.trainers.in_process import CARTPOLE, make_bench
 from tests.learner.training.trainers.sac.started import feed, make, saved
@@ -73,7 +73,7 @@ def test_the_target_entropy_is_that_of_the_run_file(target: float | str) -> None
 def test_a_target_needs_a_continuous_action() -> None:
     """A target entropy is refused where no action is continuous."""
     with pytest.raises(Untrainable, match=r"CartPole: hyperparameters.target_entropy is -3, but CartPole has no cont"):
-        make_bench({"trainer_type": "sac", "hyperparameters": {"target_entropy": -3}}, CARTPOLE, judge)
+        make_bench({"trainer_type": "sac", "hyperparameters": {"target_entropy": -3}}, CARTPOLE, estimate_memory)
 
 
 @pytest.mark.parametrize("schedule", ["linear", "constant", "cosine"])

@@ -15,8 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from rollcast.parents import end_with_parent
-from rollcast.signals import handling, ignored, stop_signal_numbers
+from rollcast.signals import end_with_parent, handling, ignored, stop_signal_numbers
 
 from actor_client.exits import ExitCode
 
@@ -28,6 +27,9 @@ END_SECONDS: Final = 30.0
 _MOST_SHOWN: Final = 8
 
 _STATUS_CONTROL_C_EXIT: Final = 0xC000013A  # of a process on Windows that handles neither Ctrl+C nor Ctrl+Break
+_CONNECTIONS: Final = ("/proc/net/tcp", "/proc/net/tcp6")
+_LISTENS: Final = "0A"
+"""State of a listening socket in these files."""
 
 
 @contextmanager
@@ -220,11 +222,6 @@ def _windows_tool(name: str) -> Path:
 def own_user() -> int | None:
     """Returns the user id of this process; None where the system has none."""
     return os.getuid() if hasattr(os, "getuid") else None
-
-
-_CONNECTIONS: Final = ("/proc/net/tcp", "/proc/net/tcp6")
-_LISTENS: Final = "0A"
-"""State of a listening socket in these files."""
 
 
 def users_of_connection(peer_port: int, own_port: int) -> frozenset[int] | None:

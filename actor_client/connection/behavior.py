@@ -19,10 +19,9 @@ from actor_client.connection.backoff import Clock
 from actor_client.connection.books import Books, BooksView
 from actor_client.connection.errors import one_line
 from actor_client.connection.gate import Gate
-from actor_client.connection.outgoing_chunk import OutgoingChunk
 from actor_client.connection.pins import Pins
 from actor_client.connection.state import ConnectionState
-from actor_client.connection.window import WINDOW_BYTES
+from actor_client.connection.window import WINDOW_BYTES, OutgoingChunk
 from actor_client.counts import count
 from actor_client.exits import ActorError, ExitCode
 from actor_client.policy.actions import ActingPolicy, PolicyUnusable

@@ -15,7 +15,7 @@ from rollcast.text import printable
 from rollcast.v1 import trajectory_pb2
 
 from actor_client.connection.backoff import Clock
-from actor_client.connection.outgoing_chunk import OutgoingChunk
+from actor_client.connection.window import OutgoingChunk
 from actor_client.exits import ActorError, ExitCode
 
 # Faults of the data itself. A chunk that arrives too late, or after the last update, has no such fault.

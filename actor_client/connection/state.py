@@ -16,9 +16,8 @@ from rollcast.v1 import policy_pb2, session_pb2
 
 from actor_client.connection.errors import DataRefusals
 from actor_client.connection.gate import Gate
-from actor_client.connection.outgoing_chunk import OutgoingChunk
 from actor_client.connection.session import Opening, RunInfo, Session
-from actor_client.connection.window import SendWindow
+from actor_client.connection.window import OutgoingChunk, SendWindow
 from actor_client.counts import ConnectionCounts, RolloutCounts, count
 from actor_client.exits import ActorError
 from actor_client.rollout.link import ChunkLimits

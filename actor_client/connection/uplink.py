@@ -16,8 +16,8 @@ from rollcast.v1 import trajectory_pb2
 from actor_client.connection.endpoint import FIRST_ANSWER_SECONDS, Endpoint, first_of, wire_errors
 from actor_client.connection.errors import one_line
 from actor_client.connection.gate import ActiveHold
-from actor_client.connection.outgoing_chunk import OutgoingChunk
 from actor_client.connection.state import ConnectionState
+from actor_client.connection.window import OutgoingChunk
 
 UploadCall: TypeAlias = "grpc.aio.StreamStreamCall[trajectory_pb2.UploadRequest, trajectory_pb2.UploadResponse]"
 

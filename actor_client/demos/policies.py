@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from rollcast.demonstrations.units import ActionUnits
+from rollcast.demonstrations.writing import ActionUnits
 from rollcast.descriptions import ACTION_MASKS, OBSERVATIONS_PROPERTY, RECURRENT_IN, RECURRENT_OUT
 from rollcast.enums import ObservationKind
 from rollcast.extras import install
@@ -21,6 +21,11 @@ from actor_client.envs.base import FloatArray, IntArray, MaskArray, Observations
 from actor_client.envs.errors import one_line
 from actor_client.exits import ActorError, ExitCode
 from actor_client.policy.actions import unusable
+
+_CONTINUOUS: Final = "deterministic_continuous_actions"
+_DISCRETE: Final = "deterministic_discrete_actions"
+_OBSERVATION: Final = "obs_"
+T = TypeVar("T")
 
 
 class Chosen(NamedTuple):
@@ -51,11 +56,6 @@ class LocalPolicy(Protocol):
 
     def ended(self, agents: Sequence[int]) -> None:
         """Notes that these agents begin a new episode."""
-
-
-_CONTINUOUS: Final = "deterministic_continuous_actions"
-_DISCRETE: Final = "deterministic_discrete_actions"
-_OBSERVATION: Final = "obs_"
 
 
 class ModelPolicy:
@@ -184,9 +184,6 @@ def _as_unity_sees(values: NDArray[Any], spec: ObservationSpec) -> NDArray[np.fl
     if spec.kind is ObservationKind.IMAGE and spec.dtype.kind in "iu" and spec.scale:
         floats /= np.float32(spec.scale)
     return floats
-
-
-T = TypeVar("T")
 
 
 class ScriptedPolicy:

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 
 import structlog
 from google.protobuf.message import DecodeError
-from rollcast.demonstrations.fields import has_too_many_fields
+from rollcast.demonstrations.framing import has_too_many_fields
 from rollcast.throttle import Throttle
 from rollcast.unity.communicator_objects.unity_message_pb2 import UnityMessageProto, UnityOutputProto
 

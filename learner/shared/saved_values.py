@@ -1,7 +1,7 @@
 """Checks single values of a checkpoint as they are read: type, range, finiteness.
 
 A file may be complete and of the right format, and still hold invalid values. The callers turn these errors into one
-with the name of the file (`learner.shared.runfolder.fitting`) or of the behavior (`learner.training.trainers.rl`).
+with the name of the file (`learner.shared.runfolder.runfolder`) or of the behavior (`learner.training.trainers.rl`).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Sequence
 from typing import Final
 
-from rollcast.parents import die_with_parent
+from rollcast.signals import die_with_parent
 
 from learner.shared.exits import ExitCode
 from learner.shared.platform import block_stop_signals

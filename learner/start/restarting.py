@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Final
 
-from rollcast.parents import end_with_parent
-from rollcast.signals import stop_signal_numbers
+from rollcast.signals import end_with_parent, stop_signal_numbers
 
 from learner.shared.exits import ExitCode
 from learner.shared.platform import operator_signal_numbers, same_modules

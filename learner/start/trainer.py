@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
-from rollcast.parents import die_with_parent
-from rollcast.signals import ignored, stop_signal_numbers
+from rollcast.signals import die_with_parent, ignored, stop_signal_numbers
 from rollcast.streams import prepare_streams
 from rollcast.text import in_one_line
 

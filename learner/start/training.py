@@ -10,15 +10,14 @@ from rollcast.history import open_learner_history
 
 from learner.link.channel import Link, Transport, as_it_is
 from learner.link.opening import Begin, GiveUp, Opened
-from learner.service.ingest.session_key import session_key
+from learner.service.ingest.session_ids import session_key
 from learner.service.run.front import Front, Served, Site
 from learner.service.run.stopping import ACTORS_ENDED
 from learner.service.view.display import open_display
 from learner.service.web.status_site import http_address_is_default
 from learner.shared.observe.address import BoundAddresses
-from learner.shared.runfolder.fitting import must_fit
 from learner.shared.runfolder.received import ReceivedSteps
-from learner.shared.runfolder.runfolder import RunFolder
+from learner.shared.runfolder.runfolder import RunFolder, must_fit
 from learner.shared.runfolder.snapshots import SnapshotFiles
 from learner.shared.settings.load import LoadedRun
 from learner.shared.settings.options import RunOptions

@@ -1,12 +1,14 @@
-"""Signals that ask a process to end, and what processes that are forked from one of Rollcast's do with them.
+"""Signals that ask a process to end, and what forked processes and those whose parent ends do with them.
 
 Environments fork: `multiprocessing` and its pools, Gymnasium's AsyncVectorEnv, wrappers of simulators. They end such
 processes by SIGTERM and wait for them. A handler that counts signals would keep a forked process alive for ever, and a
 descriptor for signals would report those of the forked process to its parent.
 """
 
+import ctypes
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +23,7 @@ _HELD_BACK: Final = tuple(
 _signals: Any = signal
 _mask: Any = getattr(_signals, "pthread_sigmask", None)  # Windows has none
 _before_fork: Final = threading.local()
+_PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 
 
 def stop_signal_numbers() -> tuple[signal.Signals, ...]:
@@ -72,3 +75,24 @@ def _handle_as_python_does() -> None:
 
 if hasattr(os, "register_at_fork") and _mask is not None:
     os.register_at_fork(before=_hold_back, after_in_parent=_let_through, after_in_child=_handle_as_python_does)
+
+
+def end_with_parent(number: int = signal.SIGTERM) -> Callable[[], object] | None:
+    """Returns the ``preexec_fn`` of a process that gets a signal when its parent is killed; None without system support.
+
+    The system sends the signal when the thread that started the process ends, so start it in the main thread.
+
+    Args:
+        number: The signal.
+    """
+    try:
+        control = ctypes.CDLL(None).prctl  # before the fork: afterwards a lock may be held for ever
+    except (AttributeError, TypeError):  # macOS; Windows
+        return None
+    return lambda: control(_PR_SET_PDEATHSIG, int(number))
+
+
+def die_with_parent() -> None:
+    """Lets the system kill this process when the thread that started it ends; has no effect without system support."""
+    if sys.platform != "win32" and (set_signal := end_with_parent(signal.SIGKILL)) is not None:
+        set_signal()

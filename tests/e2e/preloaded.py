@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from rollcast import parents
+from rollcast import signals
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _MESSAGE_BYTES: Final = 1 << 20
@@ -253,7 +253,7 @@ def _signal_of(before_exec: Callable[[], object] | None) -> int | None:
     """Returns the signal that a process gets when its parent ends, 0 for none; None if its `preexec_fn` does something else."""
     if before_exec is None:
         return 0
-    if inspect.unwrap(before_exec).__qualname__ != f"{parents.end_with_parent.__name__}.<locals>.<lambda>":
+    if inspect.unwrap(before_exec).__qualname__ != f"{signals.end_with_parent.__name__}.<locals>.<lambda>":
         return None
     return int(inspect.getclosurevars(before_exec).nonlocals["number"])
 
@@ -490,7 +490,7 @@ def main() -> None:
     def die_with_owner() -> None:  # the system would watch this server, which is the parent of all forks
         _ask(kind, ending=os.getpid())
 
-    parents.die_with_parent = die_with_owner
+    signals.die_with_parent = die_with_owner
     signal.signal(_INTERRUPT, signal.SIG_IGN)  # a terminal's Ctrl-C is for pytest
     _load(kind)
     request = _Server(socket.socket(fileno=int(listener)), int(life)).run()

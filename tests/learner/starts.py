@@ -13,8 +13,7 @@ from learner.service.policies.store import PolicyStore
 from learner.service.run.run_status import RunStatus
 from learner.shared.observe.meters import RunMeters
 from learner.shared.observe.stats import StatsReporter
-from learner.shared.runfolder.fitting import must_fit
-from learner.shared.runfolder.runfolder import RunFolder, open_run_folder
+from learner.shared.runfolder.runfolder import RunFolder, must_fit, open_run_folder
 from learner.shared.runfolder.store import CheckpointStore, SavedRunState
 from learner.shared.settings.options import RunOptions
 from learner.training.curriculum.lessons import Lessons, no_lessons

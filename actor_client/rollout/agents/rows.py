@@ -10,11 +10,14 @@ from numpy.typing import NDArray
 from rollcast.enums import GroupEnd, SegmentEnd
 from rollcast.specs import BehaviorSpec
 
-from actor_client.policy.actions import NO_MEMORY, Actions, MemoryForm
+from actor_client.policy.actions import NO_MEMORY, Actions, MaskArray, MemoryForm
+from actor_client.rollout.agents.interface import AskingAgents
 from actor_client.rollout.chunks import Rows, remembered_rows
 
 Index = NDArray[np.int64]
 Seen = tuple[list[NDArray[Any]], NDArray[np.uint8] | None]
+FIRST_ROWS: Final = 256
+"""Rows of a new pool, which grows by doubling."""
 
 
 class ClosedSegment(NamedTuple):
@@ -123,10 +126,6 @@ def join(bundles: Sequence[Sequence[ClosedSegment]], see: Callable[[Index], Seen
         finals=finals,
         final_masks=final_masks,
     )
-
-
-FIRST_ROWS: Final = 256
-"""Rows of a new pool, which grows by doubling."""
 
 
 class RowPool:
@@ -290,3 +289,17 @@ class RowPool:
         return [values.take(rows, axis=0) for values in self.observations], (
             None if masks is None or masks.all() else masks
         )
+
+
+def joined(batches: Sequence[AskingAgents]) -> tuple[Sequence[NDArray[Any]], MaskArray | None]:
+    """Returns the joined observations of all agents, [sum of n, *shape] each, and their masks; None = all choices."""
+    if len(batches) == 1:
+        return batches[0].observations, batches[0].masks
+    columns = zip(*(batch.observations for batch in batches), strict=True)
+    observations = [np.concatenate(column) for column in columns]
+    given = [batch.masks for batch in batches if batch.masks is not None]
+    if not given:
+        return observations, None
+    width = given[0].shape[1]
+    masks = [np.ones((len(batch.ids), width), np.uint8) if batch.masks is None else batch.masks for batch in batches]
+    return observations, np.concatenate(masks)

@@ -12,7 +12,7 @@ from rollcast.limits import MAX_POLICY_BYTES
 from rollcast.specs import BehaviorSpec
 
 from learner.link.footprint import EstimateMemory, Footprint, MemoryEstimate
-from learner.shared.memory import available_bytes
+from learner.shared.platform import available_bytes
 from learner.shared.settings.service import ServiceSettings
 from learner.shared.settings.trainer import TrainerSettings
 

@@ -22,12 +22,15 @@ import contextlib
 import errno
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, NamedTuple, Self
+from typing import Final, Literal, NamedTuple, Self
 
 import structlog
+from google.protobuf.message import DecodeError
+from rollcast.errors import WireError
 from rollcast.files import read_regular
 
 from learner.shared.exits import ExitCode, UserError
@@ -47,6 +50,7 @@ from learner.shared.runfolder.names import (
     safe_name,
 )
 from learner.shared.runfolder.received import RECEIVED
+from learner.shared.saved_values import reason
 from learner.shared.settings.base import Value
 from learner.shared.settings.load import to_yaml
 from learner.shared.settings.names import run_id_problem
@@ -57,6 +61,10 @@ _MAX_GENERATION_BYTES = 4096
 _MAX_GENERATION_DIGITS = 18  # it is sent as uint64
 
 log = structlog.get_logger(__name__)
+NO_SENSE: Final = (
+    ArithmeticError, AttributeError, DecodeError, LookupError, RuntimeError, TypeError, ValueError, WireError
+)  # fmt: skip
+"""Errors raised for a readable run state that no learner wrote."""
 
 
 class RunFolder:
@@ -438,3 +446,19 @@ def _made(folder: Path) -> Path:
 
 def _cannot_write(error: WriteFailed) -> UserError:
     return UserError(ExitCode.NOT_SAVED, f"{error}: {error.advice}")
+
+
+@contextmanager
+def must_fit(run_state: Path) -> Iterator[None]:
+    """Reports in one line what is wrong with a run state loaded inside the block.
+
+    Raises:
+        UserError: The run state does not fit the run file or is damaged.
+    """
+    try:
+        yield
+    except NO_SENSE as error:
+        raise UserError(
+            ExitCode.BAD_CHECKPOINT,
+            f"{run_state} is inconsistent ({reason(error)}); restore another copy of it, or start over with --force",
+        ) from error

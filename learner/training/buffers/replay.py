@@ -21,9 +21,8 @@ from torch import Tensor
 
 from learner.training.buffers.columns import ACTION_MASK, MEMORY, REWARD, TERMINATED, RingColumn, step_columns
 from learner.training.buffers.layout import ChunkSegments, fill, spans, split
-from learner.training.buffers.replay_sequences import DrawnSequences, ReplaySequences, on_device
+from learner.training.buffers.replay_sequences import DrawnSequences, ReplaySequences, RowTable, on_device
 from learner.training.buffers.ring import BLOCK_BYTES, MAX_BLOCK_ROWS, DeviceRing
-from learner.training.buffers.row_table import RowTable
 from learner.training.buffers.sequences import pack_with_next
 from learner.training.buffers.staging import Block, staging_for
 from learner.training.buffers.transfer import to_device

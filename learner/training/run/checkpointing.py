@@ -107,7 +107,7 @@ class CheckpointKeeper(RunPart):
 
         Raises:
             ArithmeticError, AttributeError, LookupError, TypeError, ValueError: The state is not one that was saved
-                here; see `learner.shared.runfolder.fitting.must_fit`.
+                here; see `learner.shared.runfolder.runfolder.must_fit`.
         """
         if self._history is not None:
             digest = digest_of_books(state.ledger, state.sessions)

@@ -22,9 +22,8 @@ from learner.link.to_front import Assign, Send
 from learner.shared.exits import ExitCode, UserError
 from learner.shared.observe.stats import StatsWriter
 from learner.shared.runfolder.choice import load_chosen
-from learner.shared.runfolder.fitting import must_fit
 from learner.shared.runfolder.names import CONFIGURATION, LAST
-from learner.shared.runfolder.runfolder import RunFolder
+from learner.shared.runfolder.runfolder import RunFolder, must_fit
 from learner.shared.runfolder.snapshots import SnapshotFiles
 from learner.shared.runfolder.store import CheckpointStore, SavedRunState
 from learner.shared.saved_values import reason

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -11,9 +11,12 @@ from rollcast.specs import BehaviorSpec
 from torch import Tensor, nn
 
 from learner.shared.saved_values import number
+from learner.shared.settings.hyperparameters import ReplayHyperparameters
 from learner.shared.settings.trainer import TrainerSettings
+from learner.training.buffers.columns import ACTION_MASK, CONTINUOUS_ACTION, DISCRETE_ACTION, REWARD, observation_column
+from learner.training.buffers.replay import replay_columns
 from learner.training.networks.fit import require_fit
-from learner.training.networks.kept import KeptBytes
+from learner.training.networks.kept import Columns, KeptBytes, kept_bytes
 from learner.training.networks.policy import PolicyNetwork
 from learner.training.networks.squashed import squash_of
 from learner.training.optimizers.adam import FlatAdam, Snapshot, all_finite
@@ -23,8 +26,7 @@ from learner.training.trainers.base import TrainerContext
 from learner.training.trainers.intake import Taken
 from learner.training.trainers.normalization import ObservationStatistics
 from learner.training.trainers.replay import PUBLISH_UPDATES, ReplayTrainer
-from learner.training.trainers.replay_batches import Batch, BatchMaker, Part, can_act, hidden_of
-from learner.training.trainers.replay_footprint import minibatch_bytes
+from learner.training.trainers.replay_batches import Batch, BatchMaker, Part, Remembered, can_act, hidden_of
 from learner.training.trainers.schedules import LEARNING_RATE_FLOOR, ScheduledValue
 
 EXPLAINED_VARIANCE: Final = "Rollcast/Explained Variance"
@@ -32,6 +34,8 @@ CLONING_UPDATES: Final = 50
 """Updates between two imitations of the demonstrations, and the most minibatches of one imitation: imitation then takes
 no more gradient steps than learning from rewards, however many demonstrations there are. ML-Agents passes over all
 demonstrations with each update."""
+_NEXT = "next/"
+_REMEMBERED = "remembered/"
 
 
 class Restorable(NamedTuple):
@@ -387,3 +391,62 @@ class OffPolicyTrainer(ReplayTrainer):
             self._draws.set_state(draws["state"].cpu())
         if state.get("choices") is not None:  # states of earlier builds without memory
             self._choices.set_state(state["choices"].cpu())
+
+
+def minibatch_bytes(
+    networks: nn.Module, spec: BehaviorSpec, settings: TrainerSettings, loss: Callable[[Batch], Tensor]
+) -> KeptBytes:
+    """Counts the bytes that a minibatch takes.
+
+    Args:
+        networks: Networks on the meta device.
+        spec: Observations and actions of the behavior.
+        settings: The behavior's block of the run file.
+        loss: Computes the loss of a minibatch on the meta device; with memory, the minibatch is one sequence.
+    """
+    memory, signals = settings.network_settings.memory, len(settings.reward_signals.active())
+    memory_size = 0 if memory is None else memory.memory_size
+
+    def columns(rows: int) -> dict[str, Tensor]:
+        found = {column.name: torch.zeros((rows, *column.shape), dtype=column.dtype) for column in replay_columns(spec)}
+        seen = [observation_column(observation.name) for observation in spec.observations]
+        for name in (*seen, ACTION_MASK):
+            if name in found:
+                found[_NEXT + name] = torch.zeros_like(found[name])
+        if memory_size:  # also the observation after the last step
+            found |= {_REMEMBERED + name: torch.cat((found[name], found[name][:1])) for name in seen}
+        return found
+
+    counted = kept_bytes(networks, columns, lambda columns: loss(_batch(columns, spec, signals, memory_size)))
+    hyper = settings.hyperparameters
+    if not isinstance(hyper, ReplayHyperparameters) or not hyper.burn_in:
+        return counted
+    seen = {observation_column(observation.name) for observation in spec.observations}
+    of_row = sum(column.row_bytes for column in replay_columns(spec) if column.name in seen) + counted.per_forward_row
+    return counted._replace(per_row=counted.per_row - (-hyper.burn_in * of_row // settings.memory_stride))
+
+
+def _batch(columns: Columns, spec: BehaviorSpec, signals: int, memory_size: int) -> Batch:
+    seen = [observation_column(observation.name) for observation in spec.observations]
+    rows, draws, choices = columns[REWARD].shape[0], columns.get(CONTINUOUS_ACTION), columns.get(DISCRETE_ACTION)
+    per_signal = columns[REWARD].unsqueeze(1).expand(rows, signals)
+    return Batch(
+        [columns[name] for name in seen],
+        [columns[_NEXT + name] for name in seen],
+        draws,
+        draws,
+        None if choices is None else choices.long(),
+        columns.get(ACTION_MASK),
+        columns.get(_NEXT + ACTION_MASK),
+        per_signal,
+        per_signal,
+        _remembered([columns[_REMEMBERED + name] for name in seen], rows, memory_size) if memory_size else None,
+    )
+
+
+def _remembered(observations: list[Tensor], rows: int, memory_size: int) -> Remembered:
+    device = observations[0].device
+    places = torch.ones(rows + 1, dtype=torch.int64)  # on the CPU, where LSTMs read them
+    return Remembered(
+        observations, torch.arange(rows, device=device), places, torch.zeros(1, memory_size, device=device)
+    )

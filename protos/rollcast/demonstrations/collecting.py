@@ -9,12 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rollcast.demonstrations import Pairing
-from rollcast.demonstrations.alignment import Rows, Steps, align
 from rollcast.demonstrations.faults import BadDemonstration
 from rollcast.demonstrations.framing import Record
-from rollcast.demonstrations.pairing import Paired, pair
+from rollcast.demonstrations.pairing import Paired, Rows, Steps, align, pair
 from rollcast.demonstrations.sensors import LARGEST, DemonstrationSensor
-from rollcast.demonstrations.units import ActionUnits
+from rollcast.demonstrations.writing import ActionUnits
 from rollcast.limits import MIB
 from rollcast.specs import ActionSpec, BehaviorSpec
 from rollcast.unity.communicator_objects.agent_pb2 import AgentActionProto
@@ -35,7 +34,7 @@ class Demonstration:
         observations: One array per observation of the spec, [R, *shape] in its dtype.
         rows: The moment at which each step's action was chosen, int64 [N].
         next_rows: The moment after it, int64 [N]; the last one of an episode at its end.
-        continuous: Actions in units (`rollcast.demonstrations.units`), float32 [N, n]; None without axes.
+        continuous: Actions in units (`rollcast.demonstrations.writing`), float32 [N, n]; None without axes.
         discrete: Choices, int32 [N, b]; None without branches.
         masks: Allowed choices, uint8 [N, sum of branches]; None if all always were.
         rewards: The agent's own rewards, float32 [N].

@@ -9,12 +9,13 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Final, NamedTuple, Self, TypeVar
+from typing import Any, BinaryIO, Final, NamedTuple, Self, TypeVar
 
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from rollcast.demonstrations.faults import BadDemonstration
-from rollcast.demonstrations.fields import MAX_FIELDS, has_too_many_fields
+from rollcast.field_counts import read_varint
 from rollcast.limits import MIB
 from rollcast.unity.communicator_objects.behavior_pb2 import BrainParametersProto
 from rollcast.unity.communicator_objects.demonstration_pb2 import AgentInfoActionPairProto, DemonstrationMetaProto
@@ -33,6 +34,12 @@ MAX_NAME_CHARACTERS: Final = 16
 
 _MAX_LENGTH_BYTES: Final = 5
 """Bytes of a varint that holds a length below 2**32."""
+MAX_FIELDS: Final = 131_072
+"""Fields of one message and its inner ones. Numbers are packed: a step with 64 observations has a few hundred."""
+MIN_FIELD_BYTES: Final = 2
+"""Least bytes of a field: a tag, and a number or a length; shorter data cannot exceed the limit."""
+_VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
+_SIZES: Final = {_EIGHT_BYTES: 8, _FOUR_BYTES: 4}
 
 
 class Record(NamedTuple):
@@ -238,3 +245,36 @@ def head(name: str, records: int, episodes: int, mean_return: float) -> bytes:
     while len(data := delimited(meta)) > HEAD_BYTES:
         meta.demonstration_name = meta.demonstration_name[:-1]
     return data.ljust(HEAD_BYTES, b"\0")
+
+
+def has_too_many_fields(data: bytes, message: type[Message], most: int = MAX_FIELDS) -> bool:
+    """Returns whether a serialized message has more than `most` fields. Malformed data is left to the parser.
+
+    Args:
+        data: The message.
+        message: The message's type.
+        most: Largest number of fields.
+    """
+    if len(data) <= most * MIN_FIELD_BYTES:
+        return False
+    count = 0
+    waiting: list[tuple[int, int, Any]] = [(0, len(data), message.DESCRIPTOR)]
+    while waiting:
+        position, end, kind = waiting.pop()
+        while position < end:
+            count += 1
+            if count > most:
+                return True
+            tag, position = read_varint(data, position)
+            wire = tag & 7
+            if wire == _VARINT:
+                _, position = read_varint(data, position)
+            elif wire == _LENGTH:
+                length, position = read_varint(data, position)
+                field = kind.fields_by_number.get(tag >> 3)
+                if field is not None and field.type == FieldDescriptor.TYPE_MESSAGE:
+                    waiting.append((position, min(end, position + length), field.message_type))
+                position += length
+            else:
+                position += _SIZES.get(wire, 0)
+    return False

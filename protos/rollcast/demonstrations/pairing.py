@@ -25,18 +25,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rollcast.demonstrations.alignment import Rows, Steps
-
+Rows = NDArray[np.int64]
 Reals = NDArray[np.float64]
 Flags = NDArray[np.bool_]
-
 _AFTER_END = 0.9
 """Share of the first records after an end that have no action of their own, if the actions are late."""
 _AT_START = 0.5
 """The same of an agent's very first record: as many recordings begin during play as before it."""
 _LIKELY = 20.0
 """Times by which late actions must be likelier for the first records alone to decide."""
-
 _SAMPLES = 2048
 _FEWEST = 16
 """Fewest moments with a change before and after for which the observations are asked."""
@@ -48,6 +45,54 @@ _COLUMNS = 256
 _COMPONENTS = 32
 _ACTION_COLUMNS = 64
 _RIDGE = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The N steps of R records; a record without a successor is no step.
+
+    Attributes:
+        rows: The record of each step's observation, int64 [N].
+        next_rows: The record with its reward, its end and its next observation, int64 [N].
+        firsts: Records before which their agent had no open episode, int64.
+        ends_before: The record that ended the agent's episode before each of ``firsts``; -1 if there is none.
+        lasts: Decisions at the end of the file without a recorded outcome, int64.
+    """
+
+    rows: Rows
+    next_rows: Rows
+    firsts: Rows
+    ends_before: Rows
+    lasts: Rows
+
+
+def align(agents: Rows, done: NDArray[np.bool_]) -> Steps:
+    """Finds the steps.
+
+    Args:
+        agents: The reporting agent of each record, int64 [R].
+        done: The record ends an episode, bool [R].
+    """
+    waiting: dict[int, int] = {}
+    ended: dict[int, int] = {}
+    rows: list[int] = []
+    next_rows: list[int] = []
+    firsts: list[int] = []
+    ends_before: list[int] = []
+    for row, (agent, ends) in enumerate(zip(agents.tolist(), done.tolist(), strict=True)):
+        before = waiting.pop(agent, None)
+        if before is not None:
+            rows.append(before)
+            next_rows.append(row)
+        elif not ends:
+            firsts.append(row)
+            ends_before.append(ended.get(agent, -1))
+        if ends:
+            ended[agent] = row
+        else:
+            waiting[agent] = row
+    found = (rows, next_rows, firsts, ends_before, list(waiting.values()))
+    return Steps(*(np.array(part, np.int64) for part in found))
 
 
 @dataclass(frozen=True, slots=True)

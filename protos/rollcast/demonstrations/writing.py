@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from rollcast.demonstrations.faults import BadDemonstration
 from rollcast.demonstrations.framing import BRAIN_POSITION, delimited, head
 from rollcast.demonstrations.sensors import to_message
-from rollcast.demonstrations.units import ActionUnits
 from rollcast.limits import MIB
-from rollcast.specs import BehaviorSpec
+from rollcast.specs import ActionSpec, BehaviorSpec
 from rollcast.unity.communicator_objects.agent_pb2 import AgentActionProto, AgentInfoProto
 from rollcast.unity.communicator_objects.behavior_pb2 import ActionSpecProto, BrainParametersProto
 from rollcast.unity.communicator_objects.demonstration_pb2 import AgentInfoActionPairProto
@@ -265,3 +264,36 @@ def _brain(spec: BehaviorSpec, team: int) -> BrainParametersProto:
             action_descriptions=action.descriptions,
         ),
     )
+
+
+class ActionUnits:
+    """Converts the continuous actions of one behavior.
+
+    Args:
+        action: The actions of the behavior.
+
+    Attributes:
+        bounded: Axes with a unit, bool [n].
+    """
+
+    __slots__ = ("_half", "_high", "_low", "_middle", "bounded")
+
+    def __init__(self, action: ActionSpec) -> None:
+        size = action.continuous_size
+        low = np.array(action.continuous_low or (-1.0,) * size, np.float64)
+        high = np.array(action.continuous_high or (1.0,) * size, np.float64)
+        self.bounded: NDArray[np.bool_] = np.isfinite(low) & np.isfinite(high)
+        self._low, self._high = np.where(self.bounded, low, 0.0), np.where(self.bounded, high, 0.0)
+        self._half = (self._high - self._low) / 2
+        self._middle = self._low + self._half
+
+    def unit(self, actions: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Returns environment actions [B, n] in units, float32; bounded axes never leave [-1, 1]."""
+        half = np.where(self._half > 0, self._half, 1.0)
+        units = np.clip((actions.astype(np.float64) - self._middle) / half, -1.0, 1.0)
+        return np.where(self.bounded, units, actions).astype(np.float32)
+
+    def actions(self, units: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Returns units [B, n] as environment actions, float32; inverts `unit` up to float32's rounding."""
+        mapped = np.clip(units.astype(np.float64) * self._half + self._middle, self._low, self._high)
+        return np.where(self.bounded, mapped, units).astype(np.float32)

@@ -32,7 +32,7 @@ from actor_client.connection.errors import (
     one_line,
 )
 from actor_client.connection.gate import Gate
-from actor_client.connection.outgoing_chunk import OutgoingChunk
+from actor_client.connection.window import OutgoingChunk
 from actor_client.exits import ActorError, ExitCode
 from tests.actor_client.connection.harness import acting
 from tests.actor_client.scripted import ScriptedLearner, wait_until

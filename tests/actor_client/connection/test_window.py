@@ -9,8 +9,7 @@ from rollcast.v1 import trajectory_pb2
 
 from actor_client.connection.books import Books, BooksView
 from actor_client.connection.gate import Gate
-from actor_client.connection.outgoing_chunk import OutgoingChunk
-from actor_client.connection.window import SendWindow
+from actor_client.connection.window import OutgoingChunk, SendWindow
 
 BIG = trajectory_pb2.Credit(bytes_through=1 << 40)
 

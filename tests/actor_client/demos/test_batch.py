@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 from rollcast.demonstrations.reading import read_demonstration
-from rollcast.demonstrations.units import ActionUnits
+from rollcast.demonstrations.writing import ActionUnits
 
 from actor_client.demos.batch import recorded
 from actor_client.demos.recorder import ENOUGH

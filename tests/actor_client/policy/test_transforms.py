@@ -14,7 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rollcast.demonstrations.units import ActionUnits
+from rollcast.demonstrations.writing import ActionUnits
 from rollcast.enums import Squash
 from rollcast.specs import ActionSpec, BehaviorSpec
 from torch import Tensor

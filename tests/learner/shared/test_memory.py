@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from learner.shared.memory import available_bytes
+from learner.shared.platform import available_bytes
 
 
 def test_free_memory_is_that_of_the_machine_or_of_the_container(tmp_path: Path) -> None:

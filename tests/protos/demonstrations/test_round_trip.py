@@ -8,11 +8,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from rollcast.demonstrations.faults import BadDemonstration
-from rollcast.demonstrations.fields import MAX_FIELDS
-from rollcast.demonstrations.framing import BRAIN_POSITION, HEAD_BYTES, MAX_RECORD_BYTES, DemonstrationFile, delimited
+from rollcast.demonstrations.framing import (
+    BRAIN_POSITION,
+    HEAD_BYTES,
+    MAX_FIELDS,
+    MAX_RECORD_BYTES,
+    DemonstrationFile,
+    delimited,
+)
 from rollcast.demonstrations.reading import read_demonstration, read_demonstrations
-from rollcast.demonstrations.units import ActionUnits
-from rollcast.demonstrations.writing import Action, DemonstrationWriter
+from rollcast.demonstrations.writing import Action, ActionUnits, DemonstrationWriter
 from rollcast.enums import ImageLayout, ObservationKind, ObservationRole
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from rollcast.unity.communicator_objects.behavior_pb2 import ActionSpecProto, BrainParametersProto

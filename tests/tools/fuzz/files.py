@@ -31,7 +31,7 @@ from learner.shared.exits import UserError
 from learner.shared.observe.address import read_addresses
 from learner.shared.observe.curves import read_curves
 from learner.shared.observe.summary import best_returns
-from learner.shared.runfolder import fitting
+from learner.shared.runfolder import runfolder
 from learner.shared.runfolder.choice import read_behavior
 from learner.shared.runfolder.documents import BadCheckpoint, encode_document, plain
 from learner.shared.runfolder.snapshots import SnapshotFiles
@@ -400,7 +400,7 @@ def _repaired(use: Callable[[bytes], None]) -> Callable[[bytes], None]:
     return repaired
 
 
-_BAD_STATE: Final = (*fitting.NO_SENSE, UserError)
+_BAD_STATE: Final = (*runfolder.NO_SENSE, UserError)
 """Errors that `must_fit` turns into one with the name of the file."""
 
 TARGETS = (

@@ -27,7 +27,7 @@ MUTATED = (
     "protos/rollcast/trajectories.py",
     "learner/training/networks/normalizer.py",
     "learner/training/trainers/actor_critic/targets.py",
-    "learner/training/trainers/ppo/loss.py",
+    "learner/training/trainers/ppo/trainer.py",
     "learner/training/trainers/sac/loss.py",
     "learner/training/matches/self_play_ratings.py",
     "learner/training/curriculum/lessons.py",

@@ -124,7 +124,7 @@ def statistic_of(name: str) -> str:
 
 
 class Loss(Protocol):
-    """A loss as a pure function of a minibatch, in operations that autograd differentiates; see `learner.training.trainers.ppo.loss`."""
+    """A loss as a pure function of a minibatch, in operations that autograd differentiates; see `learner.training.trainers.ppo.trainer`."""
 
     def __call__(self, output: PolicyOutput, values: Tensor, batch: Batch, coefficients: Coefficients) -> LossTerms:
         """Computes the loss.

@@ -10,7 +10,7 @@ from learner.training.trainers.actor_critic.loss import Batch, Coefficients, Los
 from learner.training.trainers.actor_critic.targets import TargetRule, VTraceTargets
 from learner.training.trainers.actor_critic.trainer import ActorCriticTrainer
 from learner.training.trainers.base import TrainerContext
-from learner.training.trainers.ppo.loss import ppo_loss
+from learner.training.trainers.ppo.trainer import ppo_loss
 from learner.training.trainers.schedules import EPSILON_FLOOR, ScheduledValue
 
 

@@ -6,11 +6,16 @@ from torch import Tensor
 
 from learner.shared.settings.hyperparameters import PPOHyperparameters
 from learner.training.networks.policy import PolicyOutput
-from learner.training.trainers.actor_critic.loss import Batch, Coefficients, LossTerms
+from learner.training.trainers.actor_critic.loss import (
+    Batch,
+    Coefficients,
+    LossTerms,
+    actor_critic_loss,
+    clipped_surrogate,
+)
 from learner.training.trainers.actor_critic.targets import GeneralizedAdvantages, TargetRule
 from learner.training.trainers.actor_critic.trainer import ActorCriticTrainer
 from learner.training.trainers.base import TrainerContext
-from learner.training.trainers.ppo.loss import ppo_loss
 from learner.training.trainers.schedules import EPSILON_FLOOR, ScheduledValue
 
 
@@ -41,3 +46,18 @@ class PPOTrainer(ActorCriticTrainer):
     def epsilon_at(self, step: int) -> float:
         """Returns the clipping range of the schedule."""
         return self._epsilon.at(step)
+
+
+def ppo_loss(output: PolicyOutput, values: Tensor, batch: Batch, coefficients: Coefficients) -> LossTerms:
+    """Computes the clipped surrogate, with value loss and entropy (arXiv:1707.06347, equations 7 and 9).
+
+    With ``per_action`` each factor is clipped separately under the same advantage, and the entropy of a step is the
+    mean over its axes plus the sum over its branches, as in ML-Agents. With ``joint``, factors are summed first.
+
+    Args:
+        output: Output of the policy network for the minibatch.
+        values: Values of the critic, ``[B, K]``.
+        batch: The minibatch.
+        coefficients: Weights of the loss terms.
+    """
+    return actor_critic_loss(clipped_surrogate(output, batch, coefficients), output, values, batch, coefficients)

@@ -21,9 +21,8 @@ from learner.training.optimizers.adam import FlatAdam
 from learner.training.optimizers.soft_target import SoftTarget
 from learner.training.trainers.actor_critic.loss import LossTerms
 from learner.training.trainers.base import TrainerContext
-from learner.training.trainers.off_policy import EXPLAINED_VARIANCE, OffPolicyTrainer
+from learner.training.trainers.off_policy import EXPLAINED_VARIANCE, OffPolicyTrainer, minibatch_bytes
 from learner.training.trainers.replay_batches import Batch, encode, encode_next, hidden_of
-from learner.training.trainers.replay_footprint import minibatch_bytes
 from learner.training.trainers.sac.loss import (
     Alphas,
     Entropies,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from learner.service.ingest.session_key import SESSION_KEY, session_key
+from learner.service.ingest.session_ids import SESSION_KEY, session_key
 
 
 def test_restarts_keep_the_key_and_only_its_owner_reads_it(tmp_path: Path) -> None:

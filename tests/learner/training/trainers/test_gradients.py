@@ -15,7 +15,7 @@ from learner.training.optimizers.adam import FlatAdam
 from learner.training.optimizers.reduce import SingleLearner
 from learner.training.trainers.actor_critic.loss import Loss
 from learner.training.trainers.impala.trainer import impala_loss
-from learner.training.trainers.ppo.loss import ppo_loss
+from learner.training.trainers.ppo.trainer import ppo_loss
 from learner.training.trainers.sac.trainer import minibatch_losses
 from tests.learner.training.trainers.gradient_cases import CASES, STEPS, actor_critic, replay
 

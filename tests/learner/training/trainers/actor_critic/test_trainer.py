@@ -23,8 +23,7 @@ from learner.training.trainers.actor_critic.loss import Batch, Coefficients, Los
 from learner.training.trainers.actor_critic.trainer import ActorCriticTrainer
 from learner.training.trainers.base import TrainerContext
 from learner.training.trainers.impala.trainer import impala_loss
-from learner.training.trainers.ppo.loss import ppo_loss
-from learner.training.trainers.ppo.trainer import PPOTrainer
+from learner.training.trainers.ppo.trainer import PPOTrainer, ppo_loss
 from tests.learner.training.networks.specs import behavior, entities, goal, vector
 from tests.learner.training.trainers.in_process import CARTPOLE, Bench, make_bench
 from tests.learner.training.trainers.loss_cases import make_batch, make_output, make_values

@@ -8,7 +8,7 @@ import torch
 
 from learner.training.trainers.actor_critic.loss import Coefficients, Ratio
 from learner.training.trainers.poca.trainer import poca_loss
-from learner.training.trainers.ppo.loss import ppo_loss
+from learner.training.trainers.ppo.trainer import ppo_loss
 from tests.learner.training.trainers.loss_cases import make_batch, make_output, make_values
 
 

@@ -8,7 +8,7 @@ import torch
 
 from learner.training.networks.policy import PolicyOutput
 from learner.training.trainers.actor_critic.loss import Batch, Coefficients, Ratio
-from learner.training.trainers.ppo.loss import ppo_loss
+from learner.training.trainers.ppo.trainer import ppo_loss
 from tests.learner.training.trainers.loss_cases import (
     entropies,
     log_prob,

@@ -10,12 +10,8 @@ from typing import Final
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
 
-PROTOCOL_REVISION: Final = 3
+PROTOCOL_REVISION: Final = 1
 """Revision of the behavior described in protos/README.md. Both sides send theirs; the smaller one is used."""
-MATCH_REVISION: Final = 2
-"""Revision from which on actors act as opponents; behaviors with self-play refuse actors of a lower one."""
-SETTLED_REVISION: Final = 3
-"""Revision from which on actors count as acked what the learner says that it received when they return."""
 OLDEST_PROTOCOL_REVISION: Final = 1
 """A learner answers PROTOCOL_TOO_OLD to any lower revision."""
 

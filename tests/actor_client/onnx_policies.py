@@ -30,7 +30,7 @@ def endless_policy(*, at_once: bool) -> bytes:
             helper.make_node("ReduceL1", ["obs_0"], ["size"], keepdims=0),
             helper.make_node("Add", ["size", "least"], ["more"]),
             helper.make_node("Mul", ["more", "many"], ["times"]),
-            helper.make_node("AgentRoles", ["times"], ["count"], to=TensorProto.INT64),
+            helper.make_node("Cast", ["times"], ["count"], to=TensorProto.INT64),
             helper.make_node("MatMul", ["obs_0", "weights"], ["raw"]),
             helper.make_node("Loop", ["count", "true", "raw"], ["same"], body=body),
             helper.make_node("LogSoftmax", ["same"], ["logits"]),

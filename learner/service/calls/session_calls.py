@@ -29,7 +29,6 @@ from rollcast.errors import (
     WireError,
 )
 from rollcast.limits import (
-    MATCH_REVISION,
     MAX_DECLARATION_BYTES,
     OLDEST_PROTOCOL_REVISION,
     PROTOCOL_REVISION,
@@ -119,7 +118,6 @@ class SessionService:
         """Opens or resumes a session."""
         opened = self._open(request)
         session = opened.session
-        session.protocol_revision = min(request.protocol_revision, PROTOCOL_REVISION)
         session.opponent, session.opponent_by_seat = request.opponent, request.opponent_by_seat
         session.peer = grpc_address(context.peer())
         for over in opened.ended:
@@ -130,7 +128,7 @@ class SessionService:
         self._router.presence.changed()
         self._note_opened(opened, request, context)
         return session_pb2.OpenSessionResponse(
-            protocol_revision=session.protocol_revision,
+            protocol_revision=min(request.protocol_revision, PROTOCOL_REVISION),
             session_id=session.session_id,
             epoch=session.epoch,
             run_id=self._run.run_id,
@@ -188,12 +186,6 @@ class SessionService:
             check_agents(request.agents)
             spec = BehaviorSpec.from_message(request.spec)
         check_behavior(caller, spec.name)
-        if session.protocol_revision < MATCH_REVISION and self._router.awaits_match(spec.name):
-            raise ProtocolTooOld(
-                f"behavior {spec.name} has self-play, which needs protocol revision {MATCH_REVISION}; the actor uses "
-                f"{session.protocol_revision}: update the actor",
-                metadata={"behavior": spec.name, "revision": str(session.protocol_revision)},
-            )
         with self._adding(session, spec.name):
             behavior = await self._declared_with_others(session, spec, request)
         # The session may have closed meanwhile.
@@ -470,7 +462,7 @@ def _opening(request: session_pb2.OpenSessionRequest) -> Opening:
         if max(resume.epoch, resume.acked_through) >= 2**62:
             raise BadRequest(f"epoch {resume.epoch} or sequence {resume.acked_through} is out of range")
     caller = CALLER.get()
-    return Opening(request.actor_name, instance_id, resume, caller.name, caller.max_sessions, request.protocol_revision)
+    return Opening(request.actor_name, instance_id, resume, caller.name, caller.max_sessions)
 
 
 def _reports(books: Collection[session_pb2.ActorBooks]) -> list[ActorCounters]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
@@ -44,7 +44,7 @@ class EndedAccount:
             KeyError, ValueError: The state is invalid.
         """
         names = ("produced_steps", "received_steps", "lost_steps", "gone_steps")
-        state = {"gone_steps": 0} | dict(zip(("behavior", *names), values, strict=False))  # missing in earlier builds
+        state = dict(zip(("behavior", *names), values, strict=True))
         return cls(text(state, "behavior"), **{name: count(state, name, most=MAX_CLAIMED) for name in names})
 
 
@@ -250,30 +250,22 @@ class EndedSessions:
             },
         }
 
-    def load_state_dict(self, state: Mapping[str, Any], behaviors: Collection[str] = ()) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores from a checkpoint.
-
-        Args:
-            state: The state.
-            behaviors: Names of the behaviors in the order of their indices, by which earlier builds counted.
 
         Raises:
             AttributeError, IndexError, KeyError, TypeError, ValueError: The state is invalid.
         """
-        taken, names = state["taken_steps"], [*behaviors]
-        self._taken_steps = Counter(
-            {key if isinstance(key, str) else names[key]: count(taken, key, most=MAX_CLAIMED) for key in taken}
-        )
-        gone = state.get("gone_steps", {})  # missing in files of earlier builds, as the next one
+        taken, gone, given_up = state["taken_steps"], state["gone_steps"], state["given_up"]
+        self._taken_steps = Counter({str(name): count(taken, name, most=MAX_CLAIMED) for name in taken})
         self._gone_steps = Counter({str(name): count(gone, name, most=MAX_CLAIMED) for name in gone})
-        given_up = state.get("given_up", {})
         self._given_up = {int(index): GivenUp.from_state(saved) for index, saved in given_up.items()}
         self._records = {
             str(session_id): EndedSession(
                 {int(index): EndedAccount.from_state(*values) for index, values in saved["accounts"].items()},
                 flag(saved, "is_unknown"),
-                text({"principal": ""} | saved, "principal"),  # missing in files of earlier builds, as the next one
-                count({"through": 0} | saved, "through", most=MAX_CLAIMED),
+                text(saved, "principal"),
+                count(saved, "through", most=MAX_CLAIMED),
             )
             for session_id, saved in state["records"].items()
         }

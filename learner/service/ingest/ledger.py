@@ -240,8 +240,7 @@ class Ledger:
                 lost=_by_word(saved["lost"]),
                 duplicate=count(saved, "duplicate", most=_MAX_BOOKED),
             )
-            # Earlier builds saved no such count; these steps were always rollback.
-            row.untimed = count({"untimed": row.lost[ROLLBACK], **saved}, "untimed", most=_MAX_BOOKED)
+            row.untimed = count(saved, "untimed", most=_MAX_BOOKED)
             queued = count(saved, "queued", most=_MAX_BOOKED)
             if queued:
                 row.lost[RESTART] += queued

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from rollcast.errors import NotAllowed, TooManySessions
-from rollcast.limits import PROTOCOL_REVISION
 
 from learner.service.ingest.session import ActorCounters, ActorSession
 from learner.service.ingest.session_ids import short_id
@@ -35,7 +34,6 @@ class Opening:
     resume: Resumption | None = None
     principal: str = ""
     max_sessions: int | None = None
-    revision: int = PROTOCOL_REVISION
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final, Self
 
 from rollcast.errors import BadRequest
-from rollcast.limits import MAX_REASONS, MAX_STEPS, OLDEST_PROTOCOL_REVISION, REASON_PATTERN
+from rollcast.limits import MAX_REASONS, MAX_STEPS, REASON_PATTERN
 from rollcast.v1 import session_pb2
 
 from learner.link.to_trainers import Actor
@@ -34,7 +34,7 @@ _COUNTED_STEPS = ("produced", "open", "spooled", "unacked", "acked", "ghost")
 _SAVED_ACCOUNT_COUNTS = (
     *("index", "time_horizon", "max_chunk_bytes", "agents"),
     *("produced_steps", "received_steps", "received_bytes", "acked_steps", "discarded_steps", "dropped_steps"),
-    *("given_up_floor", "lost_steps", "twice_steps", "episode_rows", "episodes", "granted_steps", "granted_bytes"),
+    *("given_up_floor", "lost_steps", "episode_rows", "episodes", "granted_steps", "granted_bytes"),
 )
 SHARE: Final = 0.1
 """Seconds of the loop per second that a session may take for chunks that bring nothing: duplicates, refused chunks, and
@@ -122,7 +122,6 @@ class Account:
         dropped_steps: Steps given up afterwards, as far as the actor reported them.
         given_up_floor: Steps that it will have given up once it has carried out a resumption.
         lost_steps: Those of `received_steps` that only the actor says were received, by an earlier start of the learner.
-        twice_steps: Steps received here that the actor also gave up: their ack was lost with the last learner process.
         episode_rows: Rows in accepted chunks, by which the number of episodes is limited (`learner.service.ingest.intake`).
         episodes: Records of training episodes that counted.
         granted_steps: Last grant in steps.
@@ -155,7 +154,6 @@ class Account:
     dropped_steps: int = 0
     given_up_floor: int = 0
     lost_steps: int = 0
-    twice_steps: int = 0
     episode_rows: int = 0
     episodes: int = 0
     granted_steps: int = 0
@@ -185,9 +183,7 @@ class Account:
         if counters.agents:
             self.agents = counters.agents
 
-    def roll_back(
-        self, counters: ActorCounters, *, settles: bool = True, keeps: bool = False, is_believed: bool = True
-    ) -> int:
+    def roll_back(self, counters: ActorCounters, *, keeps: bool = False, is_believed: bool = True) -> int:
         """Stores the report of an actor that returns to a learner restarted from a checkpoint; `report` limits it.
 
         Steps that are open or unacked at the actor count as given up, since a new generation makes the actor drop them.
@@ -195,7 +191,6 @@ class Account:
 
         Args:
             counters: The report.
-            settles: Whether the actor counts as acked what was received here, and gives up only the rest.
             keeps: Whether it gives up no chunk.
             is_believed: Whether steps that were acked, as only the actor says, count.
 
@@ -206,11 +201,10 @@ class Account:
         self.is_byte_limited = False
         lost_steps = 0
         if is_believed:
-            lost_steps = max(0, counters.acked - (self.received_steps - self.twice_steps))
+            lost_steps = max(0, counters.acked - self.received_steps)
         self.received_steps += lost_steps
         self.lost_steps += lost_steps
-        settled = max(counters.acked, self.received_steps) if settles else counters.acked
-        self.twice_steps = max(0, self.received_steps - settled)
+        settled = max(counters.acked, self.received_steps)
         kept = max(0, counters.acked + counters.unacked - settled) + counters.spooled if keeps else 0
         self.given_up_floor = max(self.given_up_floor, counters.produced - settled - kept)
         self.spooled_steps = kept
@@ -221,17 +215,13 @@ class Account:
         gained = max(0, received_steps - self.received_steps)
         self.received_steps += gained
         given_up = self.discarded_steps + self.dropped_steps
-        known = self.received_steps - self.twice_steps + given_up
-        self.produced_steps = max(self.produced_steps, known, taken_steps)
+        self.produced_steps = max(self.produced_steps, self.received_steps + given_up, taken_steps)
         return gained
 
     @property
     def given_up(self) -> GivenUp:
         """Steps that the actor gave up and that were not received, by reason."""
-        found = GivenUp(Counter(self.discarded), Counter(self.dropped))
-        if self.twice_steps:  # an actor of an earlier build drops what was received and not acked, for this reason
-            found.dropped["generation"] -= min(self.twice_steps, found.dropped["generation"])
-        return found
+        return GivenUp(Counter(self.discarded), Counter(self.dropped))
 
     @property
     def taken_steps(self) -> int:
@@ -245,10 +235,7 @@ class Account:
 
     @property
     def _settled_steps(self) -> int:
-        given_up = sum(self.discarded.values()) + sum(self.dropped.values())
-        if self.twice_steps:
-            given_up = self.given_up.total
-        return self.received_steps + given_up
+        return self.received_steps + sum(self.discarded.values()) + sum(self.dropped.values())
 
     @property
     def credit_steps(self) -> int:
@@ -259,7 +246,7 @@ class Account:
     @property
     def step_share(self) -> Share:
         """The account in steps, for credit."""
-        received = max(self.received_steps - self.twice_steps, self.acked_steps)
+        received = max(self.received_steps, self.acked_steps)
         given_up = max(self.discarded_steps + self.dropped_steps, self.given_up_floor)
         # A spooled chunk is no open segment: it needs room of its own, however large it is.
         allowance = min(step_allowance(self.agents, self.time_horizon), self.most_open_steps)
@@ -295,14 +282,12 @@ class Account:
         Raises:
             KeyError, TypeError, ValueError: The state is invalid.
         """
-        missing = {"lost_steps": 0, "twice_steps": 0, "episode_rows": 0, "episodes": 0, "discarded": {}, "dropped": {}}
-        values = missing | state  # missing in checkpoints of earlier builds
-        teams, given_up = state["teams"], GivenUp.from_state(values)
-        counts: dict[str, Any] = {name: count(values, name, most=MAX_CLAIMED) for name in _SAVED_ACCOUNT_COUNTS}
+        teams, given_up = state["teams"], GivenUp.from_state(state)
+        counts: dict[str, Any] = {name: count(state, name, most=MAX_CLAIMED) for name in _SAVED_ACCOUNT_COUNTS}
         return cls(
-            behavior=text(values, "behavior"),
+            behavior=text(state, "behavior"),
             teams={int(team): count(teams, team) for team in teams},
-            is_byte_limited=flag(values, "is_byte_limited"),
+            is_byte_limited=flag(state, "is_byte_limited"),
             discarded=dict(given_up.discarded),
             dropped=dict(given_up.dropped),
             **counts,
@@ -372,7 +357,6 @@ class ActorSession:
         is_connected: Whether its upload stream is open.
         had_stream: Whether its upload stream has ever been open in this process.
         has_ended: Whether it has left the table of sessions for good.
-        protocol_revision: Revision of the protocol that both sides use, from its last opening.
         opponent: Name of the script with which its actor plays opponents, from its last opening; empty for none.
         opponent_by_seat: Whether the script plays only the opponents whose seats name no policy.
         loop_time: Time of the event loop that it takes.
@@ -402,7 +386,6 @@ class ActorSession:
     is_connected: bool = False
     had_stream: bool = False
     has_ended: bool = False
-    protocol_revision: int = OLDEST_PROTOCOL_REVISION
     opponent: str = ""
     opponent_by_seat: bool = False
     loop_time: LoopTime = field(default_factory=LoopTime)
@@ -493,7 +476,7 @@ class ActorSession:
             **texts,
             **counts,
             is_rolled_back=flag(state, "is_rolled_back"),
-            principal=text({"principal": ""} | dict(state), "principal"),  # missing in files of earlier builds
+            principal=text(state, "principal"),
             accounts={account.index: account for account in accounts},
             lease_until=lease_until,
             last_seen=last_seen,

@@ -52,7 +52,7 @@ class SessionIds:
         return (nonce + self._tag(nonce, principal)).hex()
 
     def age_seconds(self, session_id: str) -> float:
-        """Returns the age of an id that this run made; 0 for one of an earlier build, whose number is of the future, and for no id."""
+        """Returns the age of an id that this run made; 0 for one that is no id, or of the future."""
         try:
             made_at = int.from_bytes(bytes.fromhex(session_id[: 2 * _TIME_BYTES]), "big")
         except ValueError:

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from rollcast.errors import BadRequest, SessionExpired, SessionFenced, TooManySessions
 from rollcast.history import History, session_name
-from rollcast.limits import SETTLED_REVISION
 
 from learner.link.to_trainers import Actors
 from learner.service.ingest.behaviors import MAX_CLAIMED_AGENTS, Behavior, BehaviorTable
@@ -131,7 +130,7 @@ class SessionTable:
             if known is not None and opening.resume is not None:
                 if known.is_away:
                     self._check_room(opening)
-                session = self._resume(known, opening.resume, settles=opening.revision >= SETTLED_REVISION)
+                session = self._resume(known, opening.resume)
                 self._note_fence(session, session.epoch)
                 return Opened(session, resumed=True, settled_through=session.acked_through)
             asked_for = opening.resume.session_id if opening.resume is not None else ""
@@ -360,30 +359,15 @@ class SessionTable:
             now = self.clock()
             return_by = now + max(self._lease_seconds, MIN_RETURN_SECONDS, self._grace_seconds)
             self._places.load_state_dict(state["places"])
-            older = state.get("given_up", {"ended": {}, "sessions": {}})  # where earlier builds kept it
-            ended = {"given_up": older["ended"]} | dict(state["ended"])
-            self._ended.load_state_dict(ended, [behavior.name for behavior in self._behaviors.all()])
+            self._ended.load_state_dict(state["ended"])
             for saved in state["sessions"]:
-                given_up = older["sessions"].get(saved["session_id"], {})
-                accounts = [
-                    self._known(Account.from_state({**given_up.get(account["index"], {}), **account}))
-                    for account in saved["accounts"]
-                ]
+                accounts = [self._known(Account.from_state(account)) for account in saved["accounts"]]
                 age_seconds = self._ids.age_seconds(saved["session_id"])
                 session = ActorSession.from_state(
                     saved, accounts, lease_until=return_by, last_seen=now, opened_at=now - age_seconds
                 )
                 self._sessions[session.session_id] = session
-            if "gone_steps" not in ended:
-                self._name_gone()
             self._count_unknown()
-
-    def _name_gone(self) -> None:
-        """Names what is missing in the books of an earlier build, which did not name what actors left with."""
-        for behavior in self._behaviors.all():
-            known = self._ledger.received_steps(behavior.name) + self.given_up(behavior).total
-            missing = self.steps_taken(behavior.index) - known - self.outstanding_steps(behavior.index)
-            self._ended.take(behavior.name, max(0, -missing), gone=max(0, missing))
 
     def recover(self, found: Received) -> dict[str, int]:
         """Books what was received after the loaded state, or before the first one. Call it before the service starts.
@@ -471,13 +455,13 @@ class SessionTable:
         """Returns whether this run opened a session for a principal."""
         return self._ids.is_own(resume.session_id, principal) or self._ended.knows(resume.session_id)
 
-    def _resume(self, session: ActorSession, resume: Resumption, *, settles: bool) -> ActorSession:
+    def _resume(self, session: ActorSession, resume: Resumption) -> ActorSession:
         session.epoch = max(session.epoch, resume.epoch) + 1
         if resume.generation < self.generation:
             session.is_rolled_back = True
             session.acked_through = max(session.acked_through, resume.acked_through)
             for report in resume.reports:
-                self._roll_back(session, report, settles=settles)
+                self._roll_back(session, report)
         else:
             self._take_in(session, resume.reports)
         session.generation = self.generation
@@ -486,7 +470,7 @@ class SessionTable:
         self.touch(session)
         return session
 
-    def _roll_back(self, session: ActorSession, report: ActorCounters, *, settles: bool) -> None:
+    def _roll_back(self, session: ActorSession, report: ActorCounters) -> None:
         behavior = self._behaviors.by_index(report.behavior_index)
         if behavior is None or report.behavior_index >= self._behaviors.restored:
             return  # declared after the checkpoint: the behavior of this index is unknown
@@ -494,9 +478,7 @@ class SessionTable:
         if account is None:
             account = session.accounts[behavior.index] = self._new_account(behavior, session)
         report = report.within(account.received_steps - account.lost_steps, self.claimable(session))
-        lost_steps = account.roll_back(
-            report, settles=settles, keeps=settles and behavior.takes_any_generation, is_believed=self._believes_actors
-        )
+        lost_steps = account.roll_back(report, keeps=behavior.takes_any_generation, is_believed=self._believes_actors)
         self._ledger.lose(behavior.name, ROLLBACK, lost_steps, queued=False)
         self.note_received(session, account)
 

@@ -97,11 +97,11 @@ class RunStatus:
         Raises:
             AttributeError, KeyError, TypeError, ValueError: The state is invalid.
         """
-        for name, milestones in state.get("milestones", {}).items():
+        for name, milestones in state["milestones"].items():
             self._note(name).milestones.load_state_dict(milestones)
-        for name, kept in state.get("news", {}).items():
+        for name, kept in state["news"].items():
             self._note(name).kept = TrainerStats.from_state(kept)
-        self.history.load_state_dict(state.get("history", {}))
+        self.history.load_state_dict(state["history"])
 
     def take_stats(self, stats: Stats) -> None:
         """Stores the trainers' statistics; called in the thread of the service."""

@@ -91,7 +91,6 @@ _FORMAT: Final = 1
 _PAGE: Final = "page.json"
 _ROWS: Final = "rows.npy"
 _STARTS: Final = "starts.npy"
-"""Files of earlier builds lack it."""
 _SEQUENCES: Final = "sequences.npy"
 _PIECE_BYTES: Final = 32 * 2**20
 """Bytes moved between device and disk at a time."""

@@ -217,7 +217,7 @@ class Lessons:
             self.revision += 1
             self.since_revision = self.revision
             return
-        self._buffers.load_state_dict(state["returns"], state.get("sourced", {}))  # absent in earlier builds
+        self._buffers.load_state_dict(state["returns"], state["sourced"])
         for name in self._parameters:
             self._smoothed[name] = number({name: 0.0, **state["smoothed"]}, name)
 

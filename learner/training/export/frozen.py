@@ -309,11 +309,11 @@ class _Wrapped:
             self._add_input(name, helper.np_dtype_to_tensor_dtype(observation.dtype), observation.shape)
             is_bytes = observation.kind is ObservationKind.IMAGE and observation.dtype.kind in "iu"
             if is_bytes and observation.scale:
-                self._add_node("AgentRoles", [name], f"{name}/floats", to=TensorProto.FLOAT)
+                self._add_node("Cast", [name], f"{name}/floats", to=TensorProto.FLOAT)
                 self._add_constant(f"{name}/scale", np.float32(observation.scale))
                 self._add_node("Div", [f"{name}/floats", f"{name}/scale"], inner)
             else:
-                self._add_node("AgentRoles", [name], inner, to=TensorProto.FLOAT)
+                self._add_node("Cast", [name], inner, to=TensorProto.FLOAT)
         if ACTION_MASKS in self._taken and self._spec.action.discrete_branches:
             self._add_input(ACTION_MASKS, TensorProto.FLOAT, (self._spec.action.mask_size,))
             self._add_node("Identity", [ACTION_MASKS], f"{_INNER}{ACTION_MASKS}")
@@ -345,7 +345,7 @@ class _Wrapped:
         """Adds logits ``[B, sum of branches]`` from the drawn choices ``[B, branches]``."""
         from onnx import TensorProto  # noqa: PLC0415 - see `_parse`
 
-        self._add_node("AgentRoles", [f"{_INNER}{self._discrete}"], "choices", to=TensorProto.INT64)
+        self._add_node("Cast", [f"{_INNER}{self._discrete}"], "choices", to=TensorProto.INT64)
         self._add_constant("log_probabilities", np.asarray([_OTHERS, 0.0], np.float32))
         parts = []
         for branch, size in enumerate(self._spec.action.discrete_branches):

@@ -192,4 +192,4 @@ def _convert_inputs(graph: GraphProto, network: PolicyNetwork) -> None:
             names = [converted if used == name else used for used in node.input]
             del node.input[:]
             node.input.extend(names)
-        graph.node.insert(0, helper.make_node("AgentRoles", [name], [converted], f"/{converted}", to=traced))
+        graph.node.insert(0, helper.make_node("Cast", [name], [converted], f"/{converted}", to=traced))

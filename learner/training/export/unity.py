@@ -116,7 +116,7 @@ def _leave_out_what_does_nothing(graph: GraphProto) -> None:
     for node in graph.node:
         if node.op_type == "Mul" and node.input[0] in floats:  # an image, scaled to its wire range
             floats.add(node.output[0])
-        is_cast = node.op_type == "AgentRoles" and node.input[0] in floats and node.attribute[0].i == TensorProto.FLOAT
+        is_cast = node.op_type == "Cast" and node.input[0] in floats and node.attribute[0].i == TensorProto.FLOAT
         if is_cast or (node.op_type == "Expand" and _is_factor(graph, node.output[0])):
             renamed[node.output[0]] = node.input[0]
     for node in graph.node:

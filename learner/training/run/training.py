@@ -161,8 +161,7 @@ class TrainingSide:
         return replace(
             found,
             books={"behaviors": state.behaviors_table, "ledger": state.ledger, "sessions": state.sessions},
-            # States saved before parts had names hold clocks and curves next to the other states.
-            status=state.extra.get(STATUS, state.extra),
+            status=state.extra[STATUS],
             trained=frozenset(state.trainers),
         )
 

@@ -207,13 +207,12 @@ class EpisodeStatistics:
             KeyError, TypeError, ValueError: The state is not one that was saved here.
         """
         episodes, returns = count(state, "episodes"), numbers(state, "returns")
-        since_revision = count({"since_revision": 0, **state}, "since_revision")
+        since_revision = count(state, "since_revision")
         self.episodes = episodes
         self.returns.clear()
         if since_revision == self._since_revision:  # otherwise a lesson has begun since
             self.returns.extend(returns)
-            if "sourced" in state:  # not in checkpoints of earlier builds
-                self._sourced.load_state_dict(state["sourced"])
+            self._sourced.load_state_dict(state["sourced"])
 
     def _add_episodes(self, chunk: Chunk, source: Source) -> None:
         columns = chunk.columns

@@ -389,8 +389,7 @@ class OffPolicyTrainer(ReplayTrainer):
         draws = state["draws"]
         if draws["device"] == self._draws.device.type:  # a generator of another kind of device has another state
             self._draws.set_state(draws["state"].cpu())
-        if state.get("choices") is not None:  # states of earlier builds without memory
-            self._choices.set_state(state["choices"].cpu())
+        self._choices.set_state(state["choices"].cpu())
 
 
 def minibatch_bytes(

@@ -238,7 +238,7 @@ def test_a_graph_that_fails_while_acting_is_one_error() -> None:
     # Looks up the observation in a table of one entry: the zeros of the first run are in it, and little else.
     model.graph.node[-1].output[0] = "logits_before"
     model.graph.initializer.append(helper.make_tensor("table", TensorProto.FLOAT, [1], [0.0]))
-    model.graph.node.append(helper.make_node("AgentRoles", ["obs_0"], ["index"], to=TensorProto.INT64))
+    model.graph.node.append(helper.make_node("Cast", ["obs_0"], ["index"], to=TensorProto.INT64))
     model.graph.node.append(helper.make_node("Gather", ["table", "index"], ["found"]))
     model.graph.node.append(helper.make_node("Add", ["logits_before", "found"], ["logits"]))
     policy = load(behavior, model)

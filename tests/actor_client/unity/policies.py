@@ -45,7 +45,7 @@ def flat_policy(
         constants.append(numpy_helper.from_array(np.zeros(1, np.float32), "only"))
         nodes[:0] = [
             helper.make_node("ReduceMax", ["obs_0"], ["largest"], keepdims=0),
-            helper.make_node("AgentRoles", ["largest"], ["index"], to=TensorProto.INT64),
+            helper.make_node("Cast", ["largest"], ["index"], to=TensorProto.INT64),
             helper.make_node("Gather", ["only", "index"], ["nothing"]),
             helper.make_node("Add", ["obs_0", "nothing"], ["passed"]),
         ]

@@ -65,7 +65,7 @@ def assembled(results: Path, **options: Any) -> Iterator[TrainingRun]:
         yield run
 
 
-@pytest.mark.parametrize("refused", ["judge", "trainers"])
+@pytest.mark.parametrize("refused", ["memory-estimate", "trainers"])
 def test_a_run_without_threads_ends_in_good_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str
 ) -> None:

@@ -111,7 +111,7 @@ class Probe:
 
     async def _measure(self) -> None:
         async with Actor(int(self._address.rpartition(":")[2]), "probe", token=self._token) as actor:
-            session = await actor.open(protocol_revision=2)
+            session = await actor.open(protocol_revision=1)
             await actor.declare(cartpole())
             upload = await actor.upload()
             await upload.until("opened")

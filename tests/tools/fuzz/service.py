@@ -141,7 +141,6 @@ class Service:
         learner = self.learner
         opened = learner.server._session_service._open(open_request())
         session = opened.session
-        session.protocol_revision = 2
         behavior = learner.behaviors.declare(make_spec(), 0, 4)
         learner.sessions.declare(session, behavior, 0, 4, follows_quota=False)
         learner.server._router.declared(session, behavior)
@@ -166,7 +165,7 @@ def _service() -> Service:
 def open_request(**changes: Any) -> session_pb2.OpenSessionRequest:
     """Returns a valid request for a session."""
     return session_pb2.OpenSessionRequest(
-        protocol_revision=2,
+        protocol_revision=1,
         actor_name=ACTOR,
         instance_id=INSTANCE,
         client_version="1",

@@ -130,7 +130,7 @@ def _opened(data: bytes) -> None:
 
 def _openings() -> dict[str, bytes]:
     answer = session_pb2.OpenSessionResponse(
-        protocol_revision=2,
+        protocol_revision=1,
         session_id="s-42",
         epoch=1,
         generation=3,

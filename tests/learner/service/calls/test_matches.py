@@ -15,7 +15,7 @@ from learner.shared.policies import PolicyKey
 from learner.shared.runfolder.snapshots import SnapshotFiles
 from learner.shared.settings.options import RunOptions
 from tests.learner.service.calls.harness import Actor, eventually, failure, read_policy, running
-from tests.learner.service.calls.samples import NAME, make_chunk, make_policy, make_spec
+from tests.learner.service.calls.samples import NAME, make_chunk, make_policy
 from tests.learner.service.calls.test_assignments import episodes_of, next_assignment
 
 DIGEST = b"\7" * 32
@@ -38,7 +38,7 @@ def match(actor: Actor, number: int = 3) -> StartMatch:
 
 async def join(actor: Actor, teams: int = 2) -> Any:
     """Declares all teams, and returns the subscription after what it says first."""
-    await actor.open(protocol_revision=2)
+    await actor.open()
     for team in range(teams):
         assert (await actor.declare(team=team)).awaits_assignment
     call = actor.subscribe()
@@ -71,13 +71,13 @@ async def test_trainers_know_the_script_of_an_actor() -> None:
     async with running(self_play()) as learner, Actor(learner.server.port) as actor:
         learner.forgive()
         for name in ("chase", "a:b\n", f"a:{'b' * 127}", "a:b/c"):
-            error = await failure(actor.open(protocol_revision=2, opponent=name))
+            error = await failure(actor.open(opponent=name))
             assert (error.reason, error.metadata["field"]) == ("BAD_REQUEST", "opponent")
-        await actor.open(protocol_revision=2, opponent="my_game.scripts:chase")
+        await actor.open(opponent="my_game.scripts:chase")
         (told,) = learner.sessions.actors().actors
         assert (told.opponent, told.opponent_by_seat) == ("my_game.scripts:chase", False)
     async with running(self_play()) as learner, Actor(learner.server.port) as actor:
-        await actor.open(protocol_revision=2, opponent="my_game.scripts:chase", opponent_by_seat=True)
+        await actor.open(opponent="my_game.scripts:chase", opponent_by_seat=True)
         assert [each.opponent_by_seat for each in learner.sessions.actors().actors] == [True]
 
 
@@ -169,20 +169,6 @@ async def test_a_match_is_for_one_actor_and_a_new_team_waits() -> None:
         learner.link.to_front.send(match(other, 9))
         told = await next_assignment(others)
         assert (roles(told), told.behaviors[0].match) == ([LEARN], 9)
-
-
-async def test_an_older_actor_is_refused_where_a_behavior_has_self_play() -> None:
-    """An actor of revision 1 may declare other behaviors, and is told the name of the one that needs more."""
-    behaviors: dict[str, Any] = {NAME: {"self_play": {}}, "Walker": {}}
-    options = RunOptions.model_validate({"behaviors": behaviors})
-    async with running(options) as learner, Actor(learner.server.port) as actor:
-        assert (await actor.open(protocol_revision=1)).protocol_revision == 1
-        error = await failure(actor.declare())
-        assert (error.reason, error.metadata["behavior"]) == ("PROTOCOL_TOO_OLD", NAME)
-        assert f"behavior {NAME} has self-play, which needs protocol revision 2" in error.message
-        assert not (await actor.declare(make_spec("Walker"))).awaits_assignment
-        await actor.open(protocol_revision=2)
-        assert (await actor.declare()).awaits_assignment
 
 
 async def test_rows_of_opponents_are_refused_and_their_records_arrive() -> None:
@@ -285,10 +271,10 @@ async def test_snapshots_are_served_after_a_restart(tmp_path: Path) -> None:
 
 
 async def test_who_only_acts_is_not_asked_to_wait() -> None:
-    """In a run that evaluates or serves a policy, all teams act, and older actors may."""
+    """In a run that evaluates or serves a policy, all teams act."""
     task = policy_pb2.BehaviorAssignment(role=policy_pb2.ASSIGNMENT_ROLE_LEARN, purpose=int(Purpose.EVALUATE))
     async with running(self_play(), task=task) as learner, Actor(learner.server.port) as actor:
-        await actor.open(protocol_revision=1)
+        await actor.open()
         assert not (await actor.declare()).awaits_assignment
         told = await next_assignment(actor.subscribe())
         assert (roles(told), told.behaviors[0].purpose) == ([LEARN], Purpose.EVALUATE)

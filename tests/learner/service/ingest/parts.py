@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from rollcast.limits import PROTOCOL_REVISION
-
 from learner.link.channel import Link, Transport
 from learner.service.ingest.behaviors import Behavior, BehaviorTable
 from learner.service.ingest.ledger import Ledger
@@ -50,10 +48,9 @@ class Parts:
         name: str = "actor",
         instance: str | None = None,
         resume: Resumption | None = None,
-        revision: int = PROTOCOL_REVISION,
     ) -> Opened:
         """Opens a session."""
-        return self.sessions.open(Opening(name, instance or f"instance of {name}", resume, revision=revision))
+        return self.sessions.open(Opening(name, instance or f"instance of {name}", resume))
 
     def declared(self, session: ActorSession, name: str = NAME, **declaration: Any) -> Behavior:
         """Declares a behavior in a session."""

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rollcast.enums import ColumnRole
 from rollcast.errors import CreditExceeded, MalformedChunk, SequenceGap
-from rollcast.limits import OLDEST_PROTOCOL_REVISION, PROTOCOL_REVISION, SETTLED_REVISION
 from rollcast.trajectories import Chunk, encode_chunk
 
 from learner.link.channel import Transport, as_it_is
@@ -260,12 +259,10 @@ class Pair:
 
     Args:
         kept: The learner's record of received steps; None for a learner that lost it.
-        revision: Revision of the protocol that the actor knows.
     """
 
-    def __init__(self, kept: Kept | None = None, revision: int = PROTOCOL_REVISION) -> None:
+    def __init__(self, kept: Kept | None = None) -> None:
         self.kept = kept
-        self.revision = revision
         self.start = Start(1, kept=kept)
         self.session = self.start.parts.open().session
         self.behavior = self.start.parts.declared(self.session)
@@ -332,7 +329,7 @@ class Pair:
     def on_leave(self, _number: int) -> None:
         """Ends the actor, with open steps and a window perhaps; another one comes."""
         self.start.parts.sessions.close(self.session, [self.counters()])
-        self.restart(self.start.parts.open(revision=self.revision))
+        self.restart(self.start.parts.open())
 
     def on_expire(self, number: int) -> None:
         """Ends the session without its actor, which returns or was killed."""
@@ -342,7 +339,7 @@ class Pair:
             sessions.expire()
         self.untold += 0 if number % 2 else self.produced
         resume = Resumption(self.session.session_id, 1, self.start.generation, through, (self.counters(),))
-        self.restart(self.start.parts.open(resume=resume if number % 2 else None, revision=self.revision))
+        self.restart(self.start.parts.open(resume=resume if number % 2 else None))
 
     def do(self, event: str, number: int) -> None:
         """Executes one event."""
@@ -419,15 +416,14 @@ class Pair:
         )
         self.start = Start(self.start.generation + 1, self.saved, self.kept)
         self.untold, self.unsaved = self.untold + self.unsaved, 0
-        opened = self.start.parts.open(resume=resume, revision=self.revision)
+        opened = self.start.parts.open(resume=resume)
         self.start.parts.trainers.settle(pace=Pace(ahead_limit_steps=LIMIT))
         if not opened.resumed:  # it began after the checkpoint
             self.restart(opened)
             return
         self.session = opened.session
-        if self.revision >= SETTLED_REVISION:
-            self.acked += sum(rows for sequence, rows in self.unacked if sequence <= opened.settled_through)
-            self.unacked = [(sequence, rows) for sequence, rows in self.unacked if sequence > opened.settled_through]
+        self.acked += sum(rows for sequence, rows in self.unacked if sequence <= opened.settled_through)
+        self.unacked = [(sequence, rows) for sequence, rows in self.unacked if sequence > opened.settled_through]
         self.dropped += sum(rows for _, rows in self.unacked + self.unsent)
         self.unsent, self.unacked = [], []
         self.sequence = self.session.next_sequence
@@ -440,33 +436,29 @@ EVENTS = ["step", "step", "seal", "send", "send", "ack", "ack", "grant", "train"
 EVENTS += ["leave", "expire"]
 
 
-@given(
-    st.lists(st.tuples(st.sampled_from(EVENTS), st.integers(1, 30)), max_size=80),
-    st.booleans(),
-    st.sampled_from([OLDEST_PROTOCOL_REVISION, PROTOCOL_REVISION]),
-)
+@given(st.lists(st.tuples(st.sampled_from(EVENTS), st.integers(1, 30)), max_size=80), st.booleans())
 @settings(max_examples=300, deadline=None)
-def test_an_actor_that_obeys_is_always_covered(events: list[tuple[str, int]], has_record: bool, revision: int) -> None:
+def test_an_actor_that_obeys_is_always_covered(events: list[tuple[str, int]], has_record: bool) -> None:
     """No chunk exceeds its grant over lost acks, lost grants, discards, checkpoints and crashes.
 
     With the record each step has one fate: what was taken was received or given up, or is at the actor. No step is
     invented, and at the end all are in the books but some that were not received: those of killed actors, and those that
     an actor which left told a learner that was killed before it saved.
     """
-    pair = Pair(Kept() if has_record else None, revision)
+    pair = Pair(Kept() if has_record else None)
     for event, number in events:
         pair.do(event, number)
         books = pair.start.parts.ledger.books(NAME)
         assert books.balanced
         pair.check_taken()
-        if has_record and revision >= SETTLED_REVISION:
+        if has_record:
             pair.check_fates()
     # And it is never stuck: with everything delivered and trained there is credit for its next steps.
     for event in ("seal", "send", "send", "send", "train", "ack", "report", "ack"):
         for _ in range(len(pair.unsent) if event == "send" else 1):
             pair.do(event, 1)
     assert pair.credit - pair.produced >= step_allowance(1, 8)
-    if has_record and revision >= SETTLED_REVISION:
+    if has_record:
         pair.on_leave(0)
         assert pair.check_taken() <= pair.untold
         assert pair.start.parts.sessions.outstanding_steps(0) == 0
@@ -532,12 +524,12 @@ def test_kept_chunks_are_not_given_up() -> None:
     account = pair.account
     account.received_steps = 10
     counters = ActorCounters(0, produced=40, open=3, unacked=20, acked=8, spooled=9)
-    assert account.roll_back(counters, settles=True, keeps=True) == 0
+    assert account.roll_back(counters, keeps=True) == 0
     assert (account.given_up_floor, account.spooled_steps) == (3, 27)
     assert account.step_share.settled == 13
     other = Pair().account
     other.received_steps = 10
-    other.roll_back(counters, settles=True, keeps=False)
+    other.roll_back(counters, keeps=False)
     assert (other.given_up_floor, other.spooled_steps) == (30, 0)
 
 
@@ -551,28 +543,6 @@ def test_a_step_that_was_received_and_not_acked_has_one_fate() -> None:
         assert pair.start.parts.ledger.books(NAME).lost == {"restart": 15}
         assert pair.account.step_share.settled == 30
         pair.check_fates()
-
-
-def test_steps_whose_ack_was_lost_with_the_learner_count_once() -> None:
-    """An actor of an older revision drops what the learner received: such steps count once for credit and losses."""
-    pair = Pair(revision=OLDEST_PROTOCOL_REVISION)
-    for event in ("ack", "step", "seal", "send", "save", "crash"):
-        pair.do(event, 30)
-    account = pair.account
-    assert (pair.acked, pair.dropped, account.received_steps) == (0, 30, 30)
-    assert (account.twice_steps, account.step_share.settled) == (30, 30)
-    for event in (
-        "ack",
-        "save",
-        "step",
-        "seal",
-        "send",
-        "ack",
-        "crash",
-    ):  # the last checkpoint has none of these 8 steps
-        pair.do(event, 8)
-    assert pair.start.parts.ledger.books(NAME).lost == {"restart": 30, "rollback": 8}
-    assert pair.account.step_share.settled == 38
 
 
 def test_steps_past_the_credit_are_refused_and_not_booked() -> None:

@@ -34,7 +34,7 @@ OPERATORS = {
 OF_CONDITIONED = {"MatMul", "Pow", "ReduceMean", "Reshape", "Sqrt"}
 """Of hyper-networks: weights that differ from row to row need a product in three axes, and the norm, which has no operator
 of its own in opset 9, means and roots. Both importers read them."""
-OF_ATTENTION = OF_CONDITIONED | {"AgentRoles", "Less", "ReduceSum", "Softmax", "Transpose"}
+OF_ATTENTION = OF_CONDITIONED | {"Cast", "Less", "ReduceSum", "Softmax", "Transpose"}
 """Of attention, besides: heads are split and joined, and padding is found by comparison. Both importers read them, too."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -27,45 +27,56 @@ WAIT_LOG_SECONDS: Final = 600.0
 
 
 class Combined:
-    """The same numbers of each learner; of a single learner they are its own.
+    """The same named numbers of each learner; of a single learner they are its own.
 
     Args:
+        places: The place of each name's first number, and how many numbers it has.
         values: The numbers of each learner.
         rows: Number of rows behind the numbers of each learner; 0 for a learner whose numbers do not count.
     """
 
-    def __init__(self, values: Sequence[Sequence[float]], rows: Sequence[float]) -> None:
+    def __init__(
+        self, places: Mapping[str, tuple[int, int]], values: Sequence[Sequence[float]], rows: Sequence[float]
+    ) -> None:
         counted = [index for index, count in enumerate(rows) if count] or [0]
+        self._places = places
         self._values = [values[index] for index in counted]
         self._rows = [rows[index] for index in counted]
 
-    def mean(self, place: int) -> float:
-        """Returns the mean of a number over the rows of all learners."""
-        values = self._at(place)
-        if len(values) == 1:
-            return values[0]
-        return sum(value * rows for value, rows in zip(values, self._rows, strict=True)) / sum(self._rows)
+    def mean(self, name: str) -> list[float]:
+        """Returns the mean of each number of a name over the rows of all learners."""
+        if len(self._rows) == 1:
+            return [each for (each,) in self._of(name)]
+        total = sum(self._rows)
+        return [
+            sum(value * rows for value, rows in zip(each, self._rows, strict=True)) / total for each in self._of(name)
+        ]
 
-    def sum(self, place: int) -> float:
-        """Returns the sum of a number over the learners."""
-        values = self._at(place)
-        return values[0] if len(values) == 1 else sum(values)
+    def sum(self, name: str) -> list[float]:
+        """Returns the sum of each number of a name over the learners."""
+        return [each[0] if len(each) == 1 else sum(each) for each in self._of(name)]
 
-    def max(self, place: int) -> float:
-        """Returns the largest of a number."""
-        return max(self._at(place))
+    def max(self, name: str) -> list[float]:
+        """Returns the largest of each number of a name."""
+        return list(map(max, self._of(name)))
 
-    def _at(self, place: int) -> list[float]:
-        return [each[place] for each in self._values]
+    def _of(self, name: str) -> list[tuple[float, ...]]:
+        first, count = self._places[name]
+        return list(zip(*(each[first : first + count] for each in self._values), strict=True))
 
 
-def combined(reduce: Reduce, scalars: Tensor, plan: UpdateRows) -> Combined:
-    """Returns scalars ``[S]`` float64 of all learners; waits for the device."""
-    rows = 0.0 if plan.is_stand_in else float(plan.step_count)
+def combined(reduce: Reduce, numbers: Mapping[str, Tensor], plan: UpdateRows) -> Combined:
+    """Returns numbers, ``[]`` or ``[n]``, of all learners by name; waits for the device once."""
+    places, parts, first = {}, [], 0
+    for name, tensor in numbers.items():
+        parts.append(tensor.double().reshape(-1))
+        places[name] = first, len(parts[-1])
+        first += len(parts[-1])
+    scalars, rows = torch.cat(parts), 0.0 if plan.is_stand_in else float(plan.step_count)
     if reduce.ranks == 1:
-        return Combined([scalars.tolist()], [rows])
+        return Combined(places, [scalars.tolist()], [rows])
     *columns, counts = reduce.gather(torch.cat((scalars, scalars.new_tensor([rows])))).T.tolist()
-    return Combined(list(zip(*columns, strict=True)), counts)
+    return Combined(places, list(zip(*columns, strict=True)), counts)
 
 
 def draw_seeds(reduce: Reduce, *numbers: int) -> tuple[int, int]:

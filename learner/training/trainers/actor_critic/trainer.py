@@ -46,7 +46,7 @@ from learner.training.trainers.actor_critic.loss import (
     log_probability,
     statistic_of,
 )
-from learner.training.trainers.actor_critic.rank_reports import RankWatch, combined, draw_seeds
+from learner.training.trainers.actor_critic.rank_reports import Combined, RankWatch, combined, draw_seeds
 from learner.training.trainers.actor_critic.targets import TargetRule
 from learner.training.trainers.actor_critic.value_scale import ValueScale
 from learner.training.trainers.auxiliaries import Auxiliaries
@@ -357,27 +357,19 @@ class ActorCriticTrainer(OnPolicyTrainer):
             Number of steps in each bucket of lag (`BehaviorMeters.policy_lag`).
         """
         lag = recorded.lag.double()
-        within = (lag <= self._lag_bounds).sum(1).double()
-        scalars = torch.cat(
-            [
-                torch.stack(
-                    [
-                        agreement.error.double(),
-                        agreement.worst.double(),
-                        lag.mean(),
-                        lag.max(),
-                        self.statistics.clipped,
-                        lag.new_zeros(()) if agreement.forbidden is None else agreement.forbidden.double(),
-                    ]
-                ),
-                within,
-            ]
-        )
-        found = combined(self.context.reduce, scalars, plan)
-        error, mean_lag, lag_max, clipped = found.max(0), found.mean(2), found.max(3), found.sum(4)
-        forbidden, cumulative = found.mean(5), [found.sum(place) for place in range(6, len(scalars))]
+        numbers = {
+            "error": agreement.error,
+            "lag": lag.mean(),
+            "lag_max": lag.max(),
+            "clipped": self.statistics.clipped,
+            "forbidden": lag.new_zeros(()) if agreement.forbidden is None else agreement.forbidden,
+            "within": (lag <= self._lag_bounds).sum(1),
+        }
+        found = combined(self.context.reduce, numbers, plan)
+        (error,), (mean_lag,), (lag_max,) = found.max("error"), found.mean("lag"), found.max("lag_max")
+        (clipped,), (forbidden,) = found.sum("clipped"), found.mean("forbidden")
         self.numbers.update(log_prob_error_max=error, mean_lag=mean_lag, observations_clipped=clipped)
-        counts: NDArray[np.float64] = np.diff([0.0, *cumulative, float(plan.all_steps)])
+        counts: NDArray[np.float64] = np.diff([0.0, *found.sum("within"), float(plan.all_steps)])
         add = self.stats_reporter.add_stat
         add("Rollcast/Policy Lag", mean_lag)
         add("Rollcast/Policy Lag Max", lag_max)
@@ -385,8 +377,10 @@ class ActorCriticTrainer(OnPolicyTrainer):
         if agreement.forbidden is not None:
             self.numbers["forbidden_choice_ratio"] = forbidden
             add("Policy/Forbidden Choice Mass", forbidden)
-        if error > LOG_PROB_ERROR_LIMIT and float(scalars[0]) > LOG_PROB_ERROR_LIMIT:  # of this learner's own steps
-            actor_index = plan.actor_of(int(scalars[1]))
+        if (
+            error > LOG_PROB_ERROR_LIMIT and float(agreement.error) > LOG_PROB_ERROR_LIMIT
+        ):  # of this learner's own steps
+            actor_index = plan.actor_of(int(agreement.worst))
             left_out = self._disagreements.admit(actor_index)
             if left_out is None:
                 return counts
@@ -415,14 +409,13 @@ class ActorCriticTrainer(OnPolicyTrainer):
             Means of the loss scalars; None if they or the learned parameters are not finite.
         """
         rate = self.optimizer.learning_rate
-        unsound, divergence, clipped, norm, adapted, explained, *rest = self._read(
-            experience, sums, coefficients, own_is_finite, plan
-        )
-        if unsound:
+        found = self._read(experience, sums, coefficients, own_is_finite, plan)
+        if any(found.sum("unsound")):
             return None
+        (divergence,), (clipped,), (norm,) = found.mean("divergence"), found.mean("clipped"), found.mean("norm")
+        (adapted,), (explained,) = found.mean("learning_rate"), found.mean("explained")
         learning_rate = rate if isinstance(rate, float) else adapted
-        count = len(sums.scalars)
-        signals, named = rest[:-count], dict(zip(sums.scalars, rest[-count:], strict=True))
+        named = dict(zip(sums.scalars, found.mean("terms"), strict=True))
         policy, value, entropy = (named.get(name, 0.0) for name in _SHOWN_ELSEWHERE)
         self.note_losses(policy=policy, value=coefficients.value * value, entropy=-coefficients.beta * entropy)
         self.numbers.update(
@@ -444,13 +437,20 @@ class ActorCriticTrainer(OnPolicyTrainer):
         for name, own in named.items():
             if name not in _SHOWN_ELSEWHERE:
                 add(statistic_of(name), own)
-        for index, name in enumerate(self.signals.names):
-            add(f"Policy/{name.capitalize()} Value Estimate", signals[index])
-            self.collected_rewards[name] = signals[len(self.signals) + index]
+        for name, value, reward, scale, baseline in zip(
+            self.signals.names,
+            found.mean("values"),
+            found.sum("rewards"),
+            found.mean("scale"),
+            found.mean("baselines"),
+            strict=True,
+        ):
+            add(f"Policy/{name.capitalize()} Value Estimate", value)
+            self.collected_rewards[name] = reward
             if experience.baselines is not None:
-                add(f"Policy/{name.capitalize()} Baseline Estimate", signals[3 * len(self.signals) + index])
+                add(f"Policy/{name.capitalize()} Baseline Estimate", baseline)
             if self.value_scale.is_on:
-                scale = self.numbers[f"return_scale/{name}"] = signals[2 * len(self.signals) + index]
+                self.numbers[f"return_scale/{name}"] = scale
                 add(f"Policy/{name.capitalize()} Return Scale", scale)
         return named
 
@@ -461,30 +461,25 @@ class ActorCriticTrainer(OnPolicyTrainer):
         coefficients: Coefficients,
         own_is_finite: Tensor,
         plan: UpdateRows,
-    ) -> list[float]:
-        """Returns the statistics of all learners, of which the first is 0 if everything is finite."""
+    ) -> Combined:
+        """Returns the statistics of all learners; `unsound` is 0 if everything is finite."""
         log_ratio, rate = sums.log_ratio, self.optimizer.learning_rate
         terms = torch.stack(list(sums.scalars.values())).double() / sums.drawn
-        before = [
-            (~(own_is_finite & terms.isfinite().all())).double(),
-            approximate_kl(log_ratio.double()),
-            coefficients.is_limited(log_ratio.exp()).double().mean(),
-            self.optimizer.gradient_norm().double(),
-            # A learning rate that is not adaptive is known on the host.
-            self.optimizer.gradient_norm().double() if isinstance(rate, float) else rate.double(),
-            experience.explained,
-            *experience.values,
-        ]
-        after = [
-            *self.value_scale.scale,
-            *(experience.values if experience.baselines is None else experience.baselines),
-            *terms,
-        ]
-        rewards = [*experience.rewards]
-        scalars = torch.stack([*before, *rewards, *after])
-        found, first = combined(self.context.reduce, scalars, plan), len(before)
-        sums_at = {0, *range(first, first + len(rewards))}
-        return [found.sum(place) if place in sums_at else found.mean(place) for place in range(len(scalars))]
+        norm = self.optimizer.gradient_norm()
+        numbers = {
+            "unsound": ~(own_is_finite & terms.isfinite().all()),
+            "divergence": approximate_kl(log_ratio.double()),
+            "clipped": coefficients.is_limited(log_ratio.exp()).double().mean(),
+            "norm": norm,
+            "learning_rate": norm if isinstance(rate, float) else rate,  # one that is not adaptive is known on the host
+            "explained": experience.explained,
+            "values": experience.values,
+            "rewards": experience.rewards,
+            "scale": self.value_scale.scale,
+            "baselines": experience.values if experience.baselines is None else experience.baselines,
+            "terms": terms,
+        }
+        return combined(self.context.reduce, numbers, plan)
 
     def _take_faulty_signals(self) -> tuple[str, ...]:
         """Returns the reward signals whose rewards were not finite since the last call; waits for the device."""

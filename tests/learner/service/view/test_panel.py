@@ -29,7 +29,12 @@ def test_the_panel_shows_the_run_and_each_behavior() -> None:
         shown = draw(run_view(behavior(mean_return=float(step)), BehaviorState("New")), picture=picture)
     for part in (
         *("cartpole-1", "training", "127.0.0.1:50051", "generation 3", "0:01:23", "2 actors", "CartPole"),
-        *("bottleneck  learner   learner 97%   actors 12%   network 3%", "98,304 / 200,000", "4,123/s", "0:00:24 left"),
+        *(
+            "bottleneck  learner 97%   actors 12%   network 3%   learner-bound: so it is",
+            "98,304 / 200,000",
+            "4,123/s",
+            "0:00:24 left",
+        ),
         *(
             "7.00 of 475.0",
             BARS,
@@ -40,7 +45,8 @@ def test_the_panel_shows_the_run_and_each_behavior() -> None:
             "50% 128.0 MiB",
             "-   0 episodes",
         ),
-        "dropped 96 (stale, …)",
+        "dropped 96 (stale 90, bad_action 6)",
+        "received 98,400 = trained 98,304 + dropped 96 + queued 0 + lost 0",
     ):
         assert part in shown, f"{part} is missing in\n{shown}"
     assert "last error" not in shown

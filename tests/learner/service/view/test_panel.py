@@ -10,7 +10,8 @@ from rich.console import Console
 
 from learner.service.view.panel import BARS, MAX_PANEL_CHARS, History, PanelPicture, sparkline
 from learner.shared.observe.behavior_state import BehaviorState
-from learner.shared.observe.view import RunState, RunView, TroubleView
+from learner.shared.observe.terminal import render_status
+from learner.shared.observe.view import LessonView, LockstepView, RunState, RunView, StatusView, TroubleView
 from tests.learner.shared.observe.views import behavior, run_view
 
 
@@ -50,6 +51,21 @@ def test_the_panel_shows_the_run_and_each_behavior() -> None:
     ):
         assert part in shown, f"{part} is missing in\n{shown}"
     assert "last error" not in shown
+
+
+def test_the_panel_has_the_rows_of_status() -> None:
+    """Each label and number of ``rollcast status`` about run and behaviors is in the panel; it adds bar and trail."""
+    view = replace(
+        run_view(behavior(), last_error="lost"),
+        page="http://127.0.0.1:9464/",
+        lessons=(LessonView("mass", 1, 3, "middle"),),
+        lockstep=LockstepView(2, 2, 7, 5, 64),
+    )
+    shown = " ".join(draw(view).split())
+    said = render_status(StatusView(view, (), "1"), view.page)
+    for line in said.replace("no actor is connected\n", "").splitlines():
+        for part in re.split(" {2,}", line.strip()):
+            assert part[:60] in shown, f"{part} is missing in\n{shown}"
 
 
 def test_text_from_outside_is_text() -> None:

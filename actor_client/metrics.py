@@ -79,9 +79,9 @@ class ActorMetrics(Collector):
 
 def _rollout(counts: RolloutCounts) -> Iterable[Metric]:
     yield counter("env_steps", "Environment steps taken.", counts.env_steps)
-    yield _counters("episodes", "Episodes ended.", "end", counts.episodes)
+    yield _counters("episodes", "Episodes ended; env_error: the environment failed.", "end", counts.episodes)
     yield counter(
-        "env_failures", "Failures after which environments or players were created again.", counts.env_failures
+        "env_failures", "Failures after which environments or Unity players were created again.", counts.env_failures
     )
     yield histogram("env_step_seconds", "Time of one step of all environments, sampled.", counts.env_step_seconds)
     yield histogram("act_seconds", "Time of choosing the actions of all environments, sampled.", counts.act_seconds)
@@ -92,9 +92,13 @@ def _rollout(counts: RolloutCounts) -> Iterable[Metric]:
 def _books(books: BooksView) -> Iterable[Metric]:
     yield counter("steps_produced", "Steps recorded.", books.produced)
     yield _gauge("steps_open", "Steps that are not in a chunk yet.", books.open)
-    yield _gauge("steps_spooled", "Steps in chunks that wait for the connection to return.", books.spooled)
+    yield _gauge(
+        "steps_spooled",
+        "Steps in chunks without a number: recorded without a connection, or kept over a restart of the learner.",
+        books.spooled,
+    )
     yield _gauge("steps_unacked", "Steps in chunks that the learner has not settled.", books.unacked)
-    yield counter("steps_acked", "Steps that the learner settled.", books.acked)
+    yield counter("steps_acked", "Steps that the learner settled, including refused ones.", books.acked)
     discarded = _known(books.discarded, DISCARD_REASONS)
     yield _counters("steps_discarded", "Steps discarded before they were in a chunk.", "reason", discarded)
     yield _counters(
@@ -103,7 +107,7 @@ def _books(books: BooksView) -> Iterable[Metric]:
         "reason",
         _known(books.dropped, BOOKS_DROP_REASONS),
     )
-    yield counter("steps_ghost", "Steps of opponents that are not trained; not part of the books.", books.ghost)
+    yield counter("steps_ghost", "Steps of opponents that are not trained; outside the books.", books.ghost)
 
 
 def _chunks(now: ActorSnapshot) -> Iterable[Metric]:
@@ -114,7 +118,7 @@ def _chunks(now: ActorSnapshot) -> Iterable[Metric]:
     yield counter("chunks_acked", "Chunks that the learner settled.", connection.chunks_acked)
     yield _counters("chunks_dropped", "Chunks dropped.", "reason", both)
     yield _gauge("chunks_unacked", "Chunks kept until they are acked.", now.chunks_unacked)
-    yield _gauge("spooled_bytes", "Encoded size of the chunks that wait for the connection.", now.spooled_bytes)
+    yield _gauge("spooled_bytes", "Encoded size of the spooled chunks, at most --outage-bytes.", now.spooled_bytes)
     yield counter("sent_bytes", "Encoded size of the chunks sent.", connection.sent_bytes)
     yield histogram("ack_round_trip_seconds", "Time from writing a chunk to its ack.", connection.round_trip_seconds)
     rejected = _known(now.rejected, REJECT_REASONS)
@@ -129,7 +133,7 @@ def _connection(now: ActorSnapshot) -> Iterable[Metric]:
     for reason in HOLD_REASONS:
         held.add_metric([reason], float(reason in now.held))
     yield held
-    yield _counters("reconnects", "Lost connections.", "reason", now.connection.reconnects)
+    yield _counters("reconnects", "Broken connections and failed attempts.", "reason", now.connection.reconnects)
     connected = GaugeMetricFamily(f"{PREFIX}connected", "1 while the stream is open.", labels=["stream"])
     connected.add_metric(["upload"], float(now.is_uploading))
     connected.add_metric(["policy"], float(now.is_subscribed))
@@ -144,15 +148,20 @@ def _policies(now: ActorSnapshot) -> Iterable[Metric]:
         "load_failed": connection.policies_unusable,
         "superseded": connection.policies_superseded,
     }
-    yield _gauge("policy_version", "Version of the policy that acts.", now.policy_version)
-    yield _counters("policy_swaps", "Received policies, by outcome.", "outcome", outcomes)
+    yield _gauge("policy_version", "Version in use; 0 for the untrained one, and before the first.", now.policy_version)
+    yield _counters(
+        "policy_swaps",
+        "Received policies; superseded: a newer one came first; load_failed: it fails, or its actions are not finite.",
+        "outcome",
+        outcomes,
+    )
     yield histogram(
         "policy_fetch_seconds",
-        "Time from a policy's header until the policy is loaded.",
+        "Time from a policy's header until the policy is ready to act.",
         connection.policy_fetch_seconds,
     )
     yield _gauge(
-        "last_policy_timestamp_seconds", "Unix time at which the acting version began to act.", rollout.swapped_at
+        "last_policy_timestamp_seconds", "When the version in use began to act; 0 before the first.", rollout.swapped_at
     )
 
 

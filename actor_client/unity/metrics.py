@@ -87,15 +87,21 @@ class PlayerMetrics(Collector):
     def collect(self) -> Iterable[Metric]:
         """Yields all metrics, read at one moment."""
         now = self._read()
-        players = GaugeMetricFamily(f"{PREFIX}players", "Players, by phase.", labels=["phase"])
+        players = GaugeMetricFamily(f"{PREFIX}players", "Players, by phase; closed: left or refused.", labels=["phase"])
         for phase, number in now.phases.items():
             players.add_metric([phase], float(number))
         yield players
         yield counter("player_restarts", "Restarts of players.", now.restarts)
-        yield counter("player_refusals", "Refusals of players.", now.refused)
-        yield counter("player_resets", "Requests to players to reset.", now.resets)
+        yield counter("player_refusals", "Players refused because of what they sent.", now.refused)
+        yield counter("player_resets", "Resets of players in the middle of a scene.", now.resets)
         yield counter("player_exchanges", "Answered messages of players.", now.exchanges)
-        yield histogram("player_answer_seconds", "Time from a message with agents to its answer.", now.answer_seconds)
-        yield histogram("player_own_seconds", "Time from an answer to the player's next message.", now.player_seconds)
+        yield histogram(
+            "player_answer_seconds",
+            "Time from a message with agents to its answer, holds included; the game stands still.",
+            now.answer_seconds,
+        )
+        yield histogram(
+            "player_own_seconds", "Time of the game, from an answer to the next message.", now.player_seconds
+        )
         yield histogram("player_batch_agents", "Agents in each run of a policy.", now.batch_agents)
         yield counter("player_faulty_agents", "Agents with numbers that were not finite.", now.faulty_agents)

@@ -395,7 +395,8 @@ def _run_of(parsed: argparse.Namespace) -> str | None:
 
 def _status(parsed: argparse.Namespace) -> int:
     from learner.cli.operator import WaitsForTrainersError
-    from learner.cli.status_text import render_status, status_document, watch
+    from learner.cli.status import status_document, watch
+    from learner.shared.observe.terminal import render_status
 
     try:
         found = _operator(parsed)

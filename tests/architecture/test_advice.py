@@ -113,7 +113,7 @@ READERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("learner/service/identity/authority.py", ("rollcast certs",)),
     ("learner/service/identity/access.py", (*ACTORS, *OPERATORS, *TRAINER)),
     ("learner/link", TRAINER),
-    ("learner/shared/observe/summary_table.py", SERVERS),
+    ("learner/shared/observe/terminal.py", SERVERS),
     ("learner/shared/observe", ()),  # whole commands for others
     ("learner", ()),
     ("actor_client/gym", ("rollcast act gym",)),

@@ -138,9 +138,7 @@ def test_grpc_is_loaded_without_its_support_for_forks(module: str, given: str) -
 def test_operators_commands_need_no_heavy_library() -> None:
     """They start at once, without gRPC, protobuf and what serves the page."""
     heavy = {"torch", "onnx", "numpy", "pydantic", "grpc", "google.protobuf", "aiohttp"}
-    lines = (
-        f"import sys\nimport learner.cli.operator, learner.cli.status_text\nprint(sorted({heavy} & {{*sys.modules}}))"
-    )
+    lines = f"import sys\nimport learner.cli.operator, learner.cli.status, learner.shared.observe.terminal\nprint(sorted({heavy} & {{*sys.modules}}))"
     assert printed_by(lines) == "[]\n"
 
 

@@ -43,7 +43,7 @@ _SHOWN_BYTES: Final = 4096
 _SERVICE: Final = (
     "learner.start.app",
     "learner.cli.cli",
-    "learner.cli.status_text",
+    "learner.cli.status",
     "learner.start.trainer_process",
     "learner.start.training",
     "learner.service.run.front",

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from learner.cli.operator import Operator
-from learner.cli.status_text import status_document
+from learner.cli.status import status_document
+from learner.shared.observe.view import EnvironmentView, LessonView, PolicyView
 
 T = TypeVar("T")
 
@@ -75,26 +76,6 @@ class ActorBooks:
 
 
 @dataclass(frozen=True)
-class Policy:
-    """The policy that acts at an actor."""
-
-    behavior_index: int = 0
-    generation: int = 0
-    version: int = 0
-    error: str = ""
-
-
-@dataclass(frozen=True)
-class Environments:
-    """The environments of an actor."""
-
-    failures: int = 0
-    error: str = ""
-    hanging: str = ""
-    hanging_seconds: float = 0.0
-
-
-@dataclass(frozen=True)
 class Actor:
     """One actor."""
 
@@ -104,14 +85,14 @@ class Actor:
     connected: bool = False
     last_seen_ms: int = 0
     books: tuple[ActorBooks, ...] = ()
-    policies: tuple[Policy, ...] = ()
+    policies: tuple[PolicyView, ...] = ()
     env_steps_per_second: float = 0.0
     credit_steps: int = 0
     wait_ratio: float = 0.0
     waits_for: str = ""
     round_trip_seconds: float = 0.0
     lag_versions: int | None = None
-    environments: Environments = Environments()
+    environments: EnvironmentView = field(default_factory=EnvironmentView)
     environment_failed_seconds: float = 0.0
 
 
@@ -124,16 +105,6 @@ class Verdict:
     learner_busy_ratio: float = 0.0
     actor_busy_ratio: float = 0.0
     network_ratio: float = 0.0
-
-
-@dataclass(frozen=True)
-class Lesson:
-    """The lesson of an environment parameter."""
-
-    parameter: str = ""
-    number: int = 0
-    lessons: int = 0
-    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -182,7 +153,7 @@ class State:
     last_error: str = ""
     server_version: str = ""
     verdict: Verdict = Verdict()
-    lessons: tuple[Lesson, ...] = ()
+    lessons: tuple[LessonView, ...] = ()
     lockstep: Lockstep = Lockstep()
     quarantined: tuple[Quarantined, ...] = ()
     actors_away: int = 0

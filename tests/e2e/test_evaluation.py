@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
+import re
 import signal
 import time
 from pathlib import Path
@@ -12,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from learner.cli.status_text import render_status
 from learner.shared.exits import ExitCode
+from learner.shared.observe.terminal import render_status
 from learner.shared.runfolder.status import TrainingStatus
 from tests.e2e.processes import Child, LearnerProcess, Processes, wait_until
 from tests.e2e.runs import cartpole, write_run
@@ -167,7 +168,7 @@ def test_unity_players_are_evaluated_beside_training(processes: Processes, tmp_p
     assert made["Teams"]["episodes"] == 2 * evaluation["episodes"]  # two teams
     assert made["CartPole"]["episodes"] == evaluation["episodes"]
     learner.wait_for(lambda: learner.behavior("CartPole").best_return is not None, "its status", gateway.child)
-    assert "in the last evaluation, best checkpoint" in render_status(learner.operator.status())
+    assert re.search(r"  measured  evaluation -?[0-9.,]+   best checkpoint", render_status(learner.operator.status()))
     versions = {name: learner.behavior(name).version for name in made}
     for name, version in versions.items():
         learner.wait_for_version(name, version + 1, gateway.child)

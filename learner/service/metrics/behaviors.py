@@ -53,6 +53,15 @@ def _histogram(
     return family
 
 
+def _counter(
+    name: str, text: str, labels: tuple[str, ...], rows: Iterable[tuple[tuple[str, ...], float]]
+) -> CounterMetricFamily:
+    family = CounterMetricFamily(PREFIX + name, text, labels=labels)
+    for values, number in rows:
+        family.add_metric(values, number)
+    return family
+
+
 def count_families(counts: RunCounts, return_buckets: tuple[float, ...]) -> Iterator[Metric]:
     """Yields the metrics of all the trainers' counts.
 
@@ -66,11 +75,8 @@ def count_families(counts: RunCounts, return_buckets: tuple[float, ...]) -> Iter
         return _histogram(name, text, bounds, _BEHAVIOR, (((name,), of(each)) for name, each in behaviors.items()))
 
     def by_label(name: str, text: str, label: str, of: _OfReason) -> Metric:
-        family = CounterMetricFamily(PREFIX + name, text, labels=(*_BEHAVIOR, label))
-        for behavior, each in behaviors.items():
-            for word, number in of(each).items():
-                family.add_metric((behavior, word), number)
-        return family
+        rows = (((behavior, word), number) for behavior, each in behaviors.items() for word, number in of(each).items())
+        return _counter(name, text, (*_BEHAVIOR, label), rows)
 
     waits = _total((each.queue_wait for each in behaviors.values()), WAIT_SECONDS)
     yield _histogram(
@@ -82,7 +88,7 @@ def count_families(counts: RunCounts, return_buckets: tuple[float, ...]) -> Iter
     )
     lag = "Versions between acting and learning, for each trained step."
     yield histogram("policy_lag_versions", lag, LAG_VERSIONS, lambda each: each.policy_lag)
-    returns = "Returns of training episodes."
+    returns = "Returns of training episodes (bounds: rollcast.return_buckets)."
     yield histogram("episode_return", returns, return_buckets, lambda each: each.episode_return)
     yield histogram("episode_steps", "Lengths of training episodes.", EPISODE_STEPS, lambda each: each.episode_steps)
     yield histogram(
@@ -90,7 +96,8 @@ def count_families(counts: RunCounts, return_buckets: tuple[float, ...]) -> Iter
     )
     yield _histogram(
         "update_seconds",
-        "Time of an update's phases.",
+        "Time of an update's phases: stage (rows to the device since the last update), assemble (values, "
+        "advantages), optimize (epochs), publish (export, statistics).",
         UPDATE_SECONDS,
         (*_BEHAVIOR, "phase"),
         (
@@ -99,33 +106,27 @@ def count_families(counts: RunCounts, return_buckets: tuple[float, ...]) -> Iter
             for phase, buckets in each.phase_seconds.items()
         ),
     )
-    episodes = CounterMetricFamily(
-        f"{PREFIX}evaluation_episodes", "Episodes that counted in evaluations.", labels=_BEHAVIOR
+    yield _counter(
+        "evaluation_episodes",
+        "Episodes that counted in evaluations; no other metric counts them.",
+        _BEHAVIOR,
+        (((name,), each.evaluation_episodes) for name, each in behaviors.items()),
     )
-    for behavior, each in behaviors.items():
-        episodes.add_metric((behavior,), each.evaluation_episodes)
-    yield episodes
     thrown_away = "Updates undone because they were not finite."
     yield by_label("skipped_updates", thrown_away, "reason", lambda each: each.skipped_updates)
-    ended = "Evaluations during the run, by outcome."
+    ended = "Evaluations during the run, and under --inference windows of episodes; cut_short: training ended first."
     yield by_label("evaluations", ended, "outcome", lambda each: each.evaluations)
     yield from _checkpoint_families(counts.checkpoints)
-    failures = CounterMetricFamily(
-        f"{PREFIX}stats_writer_failures", "Failures to write statistics.", labels=("writer",)
-    )
-    for writer, number in counts.writer_failures.items():
-        failures.add_metric((writer,), number)
-    yield failures
+    failures = (((writer,), number) for writer, number in counts.writer_failures.items())
+    yield _counter("stats_writer_failures", "Failures to write statistics.", ("writer",), failures)
 
 
 def _checkpoint_families(counts: CheckpointCounts) -> Iterator[Metric]:
     rows = [((), counts.seconds)]
     yield _histogram("checkpoint_seconds", "Time to write a checkpoint.", CHECKPOINT_SECONDS, (), rows)
-    outcomes = CounterMetricFamily(f"{PREFIX}checkpoints", "Checkpoints written.", labels=("outcome",))
-    for outcome, number in counts.outcomes.items():
-        outcomes.add_metric((outcome,), number)
-    yield outcomes
-    last = "Time at which the last run state was written."
+    outcomes = (((outcome,), number) for outcome, number in counts.outcomes.items())
+    yield _counter("checkpoints", "Run states and models written.", ("outcome",), outcomes)
+    last = "When the last run state was written; before the first, when the learner started."
     yield GaugeMetricFamily(f"{PREFIX}last_checkpoint_timestamp_seconds", last, value=counts.last_run_state_at)
 
 

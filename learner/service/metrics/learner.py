@@ -91,9 +91,15 @@ class ServerCallMetrics:
         self._sent = Counter("grpc_server_msg_sent", "Messages to clients.", _LABELS, registry=registry)
         self._handled = Counter("grpc_server_handled", "Calls ended.", (*_LABELS, "grpc_code"), registry=registry)
         self._seconds = Histogram(
-            "grpc_server_handling_seconds", "Time to answer a call.", _LABELS, buckets=CALL_SECONDS, registry=registry
+            "grpc_server_handling_seconds",
+            "Time to answer; unary methods only, because a stream lasts as long as its actor.",
+            _LABELS,
+            buckets=CALL_SECONDS,
+            registry=registry,
         )
-        self._bounds = _by(registry, "bounds", "Requests refused or delayed by a bound of cost.", "bound", BOUNDS)
+        self._bounds = _by(
+            registry, "bounds", "Requests refused or delayed because they cost too much.", "bound", BOUNDS
+        )
         self._calls: dict[str, CallMetrics] = {}
         spare = Counter("undeclared", "Calls of undeclared methods; not exported.", registry=None)
         self._undeclared = CallMetrics(spare, spare, spare, dict.fromkeys(grpc.StatusCode, spare), None)
@@ -138,9 +144,13 @@ class SessionMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.opened = _by(registry, "sessions_opened", "Attempts to open a session.", "outcome", OPEN_OUTCOMES)
         self.declared = _by(registry, "declarations", "Declarations of behaviors.", "outcome", DECLARE_OUTCOMES)
-        self.expired = _counter(registry, "sessions_expired", "Sessions whose lease ran out.")
+        self.expired = _counter(
+            registry, "sessions_expired", "Sessions whose lease ran out; their actors are away then, and may return."
+        )
         self.closed = _counter(registry, "sessions_closed", "Sessions that their actors ended.")
-        self.quarantines = _counter(registry, "quarantines", "Times that an actor was shut out for faults of form.")
+        self.quarantines = _counter(
+            registry, "quarantines", "Times that an actor was shut out, after three faults of form within ten minutes."
+        )
 
 
 class IntakeMetrics:
@@ -157,16 +167,30 @@ class IntakeMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.received = _counter(registry, "chunks_received", "Chunks received.")
-        self.duplicate = _counter(registry, "chunks_duplicate", "Chunks that were already settled.")
+        self.duplicate = _counter(
+            registry, "chunks_duplicate", "Chunks that were already settled; they are acked again."
+        )
         self.wire_bytes = _counter(registry, "received_wire_bytes", "Encoded size of all chunks.")
-        self.decoded_bytes = _counter(registry, "received_decoded_bytes", "Memory of all settled chunks.")
+        self.decoded_bytes = _counter(
+            registry, "received_decoded_bytes", "Memory of the settled chunks after unpacking."
+        )
         self.chunk_bytes = _histogram(registry, "chunk_bytes", "Encoded sizes of chunks.", CHUNK_BYTES)
         self.ack_seconds = _histogram(
             registry, "ack_seconds", "Time from the arrival of a chunk to its settlement.", ACK_SECONDS
         )
-        self._rejected = _by(registry, "chunks_rejected", "Chunks refused, by reason.", "reason", REJECT_REASONS)
+        self._rejected = _by(
+            registry,
+            "chunks_rejected",
+            "Chunks refused; opponent: rows of a behavior id that acts as an opponent.",
+            "reason",
+            REJECT_REASONS,
+        )
         self._episodes = _by(
-            registry, "episodes_refused", "Records of episodes that do not count, by reason.", "reason", EPISODE_REASONS
+            registry,
+            "episodes_refused",
+            "Records of training episodes that do not count; without_rows: more than its session's rows can have.",
+            "reason",
+            EPISODE_REASONS,
         )
 
     def rejected(self, reason: str) -> None:
@@ -188,7 +212,13 @@ class PolicyMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.sent_bytes = _counter(registry, "policy_sent_bytes", "Bytes of policies sent to all actors.")
-        self.sends = _by(registry, "policy_sends", "Policies offered to actors, by outcome.", "outcome", SEND_OUTCOMES)
+        self.sends = _by(
+            registry,
+            "policy_sends",
+            "Policies offered to actors; replaced: by a newer one before it was sent; aborted: the stream broke.",
+            "outcome",
+            SEND_OUTCOMES,
+        )
 
 
 class LearnerMetrics:
@@ -293,10 +323,12 @@ class TrainersCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         """Yields the metrics; without values once the process has ended."""
         seconds = CounterMetricFamily(
-            f"{PREFIX}trainers_cpu_seconds", "Processor time of the processes of the trainers."
+            f"{PREFIX}trainers_cpu_seconds",
+            "Processor time of the trainers' process, or of all ranks on the learner's machine.",
         )
         memory = GaugeMetricFamily(
-            f"{PREFIX}trainers_resident_memory_bytes", "Resident memory of the processes of the trainers."
+            f"{PREFIX}trainers_resident_memory_bytes",
+            "Resident memory of the trainers' process, or of all ranks on the learner's machine.",
         )
         used = usage_with_children(self._pid)
         if used is not None:

@@ -243,7 +243,11 @@ STATE: Final[tuple[StateMetric, ...]] = (
         ("state",),
         lambda now: [((state.value,), float(state is now.run.state)) for state in RunState],
     ),
-    _run("run_over", "1 once the run has ended by itself, before the learner ends.", lambda now: now.is_over),
+    _run(
+        "run_over",
+        "1 once the run has ended by itself; the learner waits for one more scrape before it ends.",
+        lambda now: now.is_over,
+    ),
     StateMetric(
         "disk_free_bytes",
         "gauge",
@@ -259,7 +263,11 @@ STATE: Final[tuple[StateMetric, ...]] = (
         lambda now: [] if now.disk is None else [((), float(now.disk.total))],
     ),
     _run("start_timestamp_seconds", "Time at which this learner started.", lambda now: now.started_at),
-    _run("stats_age_seconds", "Seconds since the trainers' last report.", lambda now: now.stats_age_seconds),
+    _run(
+        "stats_age_seconds",
+        "Seconds since the trainers' last report; all metrics that they count are from that moment.",
+        lambda now: now.stats_age_seconds,
+    ),
     StateMetric(
         "sessions",
         "gauge",
@@ -277,16 +285,27 @@ STATE: Final[tuple[StateMetric, ...]] = (
     StateMetric(
         "env_steps_dropped",
         "counter",
-        "Received steps that will not be trained, by reason.",
+        "Received steps that will not be trained; lockstep: not of a round; mate: a group mate's steps were dropped.",
         ("behavior", "reason"),
         _dropped,
     ),
-    _each("env_steps_queued", "Received steps that are not yet trained, dropped or lost.", lambda b: b.books["queued"]),
+    _each(
+        "env_steps_queued",
+        "Received steps that are not yet trained, dropped or lost: queue, staging, ring, update buffer.",
+        lambda b: b.books["queued"],
+    ),
     StateMetric(
-        "env_steps_lost", "counter", "Steps lost when a learner stopped, by event.", ("behavior", "event"), _lost
+        "env_steps_lost",
+        "counter",
+        "Steps lost when a learner stopped: queued or acked after the checkpoint; rollback: acked as only actors say.",
+        ("behavior", "event"),
+        _lost,
     ),
     _each(
-        "env_steps_duplicate", "Steps in chunks that were received twice.", lambda b: b.books["duplicate"], "counter"
+        "env_steps_duplicate",
+        "Steps in chunks that arrived twice; outside the books.",
+        lambda b: b.books["duplicate"],
+        "counter",
     ),
     _each(
         "unknown_sessions",
@@ -296,7 +315,7 @@ STATE: Final[tuple[StateMetric, ...]] = (
     StateMetric(
         "lesson_number",
         "gauge",
-        "Current lesson of each environment parameter, from 0.",
+        "Current lesson of each environment parameter, from 0; 0 without a curriculum.",
         ("parameter",),
         lambda now: [((lesson.parameter,), float(lesson.number)) for lesson in now.run.lessons],
     ),
@@ -309,14 +328,14 @@ STATE: Final[tuple[StateMetric, ...]] = (
     StateMetric(
         "lockstep_left_out",
         "counter",
-        "Actors left out of lock-step rounds, by reason.",
+        "Actors left out of rounds until they return; late: beyond max_wait_seconds; too_large: filled the queue.",
         ("reason",),
         _left_out,
     ),
     _run("policy_subscribers", "Actors subscribed to policies.", lambda now: now.policy_subscribers),
     _run(
         "checkpoint_interval_seconds",
-        "Longest time between two run states (rollcast.checkpoint_seconds).",
+        "Longest time between two run states; infinite in lock-step, where rounds decide.",
         lambda now: now.checkpoint_interval_seconds,
     ),
     StateMetric(
@@ -329,7 +348,7 @@ STATE: Final[tuple[StateMetric, ...]] = (
     StateMetric(
         "actor_policy_lag_versions",
         "summary",
-        "Newest version minus the actor's version: minimum, median and maximum.",
+        "Newest version minus the actor's version at its last report: minimum, median, maximum.",
         ("quantile",),
         lambda now: _spread(now.policy_lags),
     ),
@@ -340,7 +359,7 @@ STATE: Final[tuple[StateMetric, ...]] = (
     ),
     _run(
         "actor_wait_ratio",
-        "Mean share of the time that actors waited.",
+        "Mean share of the time that actors waited for the learner.",
         lambda now: 1.0 - now.run.bottleneck.actor_busy if now.run.bottleneck.name != "none" else 0.0,
     ),
     _run(

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from rich.box import ROUNDED
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.panel import Panel
-from rich.progress_bar import ProgressBar
-from rich.table import Table
 from rich.text import Text
 from rollcast.text import printable
 
-from learner.service.view.bottleneck import NOTHING_DECLARED
-from learner.shared.observe import text
 from learner.shared.observe.behavior_state import BehaviorState
-from learner.shared.observe.view import Bottleneck, LessonView, LockstepView, RunState, RunView
+from learner.shared.observe.terminal import Line, behavior_lines, brief_line, error_lines, head_lines
+from learner.shared.observe.view import RunView
 
 BARS = "▁▂▃▄▅▆▇█"
 
@@ -76,19 +72,8 @@ def _mean(values: list[float]) -> float:
 
 MAX_PANEL_CHARS = 110
 BAR_CHARS = 24
-FRAME_LINES = 9
-BLOCK_LINES = 6
-SHOWN_TROUBLES = 3
-FULL_QUEUE = 0.95
-"""From this share on the queue is shown as full: the trainer is the bottleneck."""
-
-_STATE_STYLES = {
-    RunState.WAITING: "yellow",
-    RunState.TRAINING: "green",
-    RunState.PAUSED: "yellow",
-    RunState.DRAINING: "cyan",
-    RunState.FAILED: "bold red",
-}
+FRAME_LINES = 3
+"""Lines of the frame, and one of the log above it."""
 
 
 class PanelSurface:
@@ -127,222 +112,36 @@ class PanelPicture:
 
         Args:
             view: View to draw.
-            height_lines: Lines of the terminal; behaviors that do not fit get one line instead of a block.
+            height_lines: Lines of the terminal; if the blocks of the behaviors do not fit, each gets one line.
         """
-        parts: list[RenderableType] = [_head(view)]
-        if not view.behaviors:
-            parts += [Text(), _invitation(view)]
-        if view.page:
-            parts.append(_line(("page        ", "dim"), (view.page, "")))
-        parts += _troubles(view)
-        if view.behaviors:
-            parts.append(_bottleneck(view.bottleneck))
-        curricula = [lesson for lesson in view.lessons if lesson.lessons > 1]
-        if curricula:
-            parts.append(_lessons(curricula))
-        if view.lockstep is not None:
-            parts.append(_lockstep(view.lockstep))
-        roomy = FRAME_LINES + len(_troubles(view)) + BLOCK_LINES * len(view.behaviors) <= height_lines
-        for behavior in view.behaviors:
-            parts += [Text(), _block(behavior, self._note(behavior))] if roomy else [_brief(behavior)]
-        if view.last_error:
-            parts += [Text(), _line(("last error  ", "red"), (printable(view.last_error), ""))]
-        title = Text.assemble(
-            ("rollcast ", "bold"),
-            (printable(view.run_id), "bold cyan"),
-            ("  "),
-            (view.state.value, _STATE_STYLES[view.state]),
+        head, error = head_lines(view), error_lines(view)
+        if not view.actors and not view.behaviors:
+            head += _invitation(view)
+        blocks = [line for each in view.behaviors for line in ((), *self._block(each))]
+        if len(head) + len(blocks) + len(error) + FRAME_LINES > height_lines:
+            blocks = [brief_line(each) for each in view.behaviors]
+        lines = [Text.assemble(*line, no_wrap=True, overflow="ellipsis") for line in (*head, *blocks, *error)]
+        return Panel(
+            Group(*lines), title="rollcast", title_align="left", box=ROUNDED, width=MAX_PANEL_CHARS, padding=(0, 1)
         )
-        return Panel(Group(*parts), title=title, title_align="left", box=ROUNDED, width=MAX_PANEL_CHARS, padding=(0, 1))
 
-    def _note(self, behavior: BehaviorState) -> History:
+    def _block(self, behavior: BehaviorState) -> list[Line]:
         history = self._returns.setdefault(behavior.name, History())
         if behavior.mean_return_100 is not None:
             history.add(behavior.mean_return_100)
-        return history
+        return behavior_lines(behavior, _bar(behavior), sparkline(history.points))
 
 
-def _block(behavior: BehaviorState, history: History) -> RenderableType:
-    grid = Table.grid(padding=(0, 1))
-    grid.add_column(style="dim", no_wrap=True, min_width=8)
-    grid.add_column(ratio=1)
-    grid.add_row("steps", _steps(behavior))
-    grid.add_row("return", _returns(behavior, history))
-    grid.add_row("policy", _policy(behavior))
-    grid.add_row("queue", _queue(behavior))
-    return Group(Text(printable(behavior.name), style="bold"), grid)
+def _bar(behavior: BehaviorState) -> Line:
+    """Returns the progress as a bar."""
+    share = min(1.0, behavior.env_steps_trained / max(behavior.max_steps, 1))
+    done = round(share * BAR_CHARS)
+    return ("━" * done, "green" if share == 1.0 else "cyan"), ("╌" * (BAR_CHARS - done) + "  ", "dim")
 
 
-def _brief(behavior: BehaviorState) -> Text:
-    share = behavior.env_steps_trained / max(behavior.max_steps, 1)
-    return _line(
-        (printable(behavior.name), "bold"),
-        (f"   {share:.0%}", ""),
-        (f"   {text.speed(behavior.steps_per_second)}/s", "dim"),
-        ("   return ", "dim"),
-        (text.number(behavior.mean_return_100), "bold green" if _reached(behavior) else "bold"),
-        (_target(behavior), "dim"),
-        (f"   version {behavior.version:,}   queue {behavior.queue_fill:.0%}", "dim"),
-    )
-
-
-def _head(view: RunView) -> Text:
-    actors = f"{view.actors} actor{'' if view.actors == 1 else 's'}"
-    return _line(
-        (f"{printable(view.address)}", ""),
-        ("   generation ", "dim"),
-        (f"{view.generation}", ""),
-        ("   up ", "dim"),
-        (text.duration(view.uptime_seconds), ""),
-        ("   ", ""),
-        (actors, "" if view.actors else "yellow"),
-    )
-
-
-def _bottleneck(bottleneck: Bottleneck) -> Text:
-    """Returns what limits the run with the three shares, or why it is unknown."""
-    if bottleneck.name == "none":
-        return _line(("bottleneck  ", "dim"), (bottleneck.text, "dim"))
-    shares = {"learner": bottleneck.learner_busy, "actors": bottleneck.actor_busy, "network": bottleneck.network_share}
-    figures = [part for name, share in shares.items() for part in ((f"   {name} ", "dim"), (f"{share:.0%}", ""))]
-    return _line(("bottleneck  ", "dim"), (bottleneck.name, "bold"), *figures)
-
-
-def _troubles(view: RunView) -> list[Text]:
-    """Returns a line for each of the first actors with a problem, and one for the others."""
-    lines = []
-    for trouble in view.troubles[:SHOWN_TROUBLES]:
-        figures = []
-        if trouble.failures:
-            figures.append(f"{trouble.failures:,} failure{'' if trouble.failures == 1 else 's'}")
-        if trouble.given_up_steps:
-            figures.append(f"{trouble.given_up_steps:,} steps given up")
-        told = "".join(f"  {figure}" for figure in figures)
-        error = printable(trouble.error)
-        lines.append(
-            _line(("failing     ", "yellow"), (printable(trouble.actor, 24), "bold"), (told, ""), (f"  {error}", "dim"))
-        )
-    if view.troubled > SHOWN_TROUBLES:
-        more = f"and {view.troubled - SHOWN_TROUBLES:,} more actors"
-        lines.append(_line(("            ", ""), (more, "yellow"), ("; rollcast status shows them", "dim")))
-    return lines
-
-
-def _lockstep(view: LockstepView) -> Text:
-    """Returns the progress of lock-step, and whether the run is still reproducible."""
-    said = ("reproducible", "green") if view.is_reproducible else (printable(view.reason), "yellow")
-    return _line(
-        ("lock-step   ", "dim"),
-        (f"round {view.round:,}   ", ""),
-        (f"{view.joined} of {view.actors} actors   ", "dim"),
-        said,
-    )
-
-
-def _lessons(lessons: Sequence[LessonView]) -> Text:
-    """Returns the current lesson of each parameter with a curriculum."""
-    figures = [
-        part
-        for lesson in lessons
-        for part in (
-            (f"{printable(lesson.parameter)} ", ""),
-            (f"{lesson.number + 1}/{lesson.lessons} {printable(lesson.name)}   ", "dim"),
-        )
-    ]
-    return _line(("lessons     ", "dim"), *figures)
-
-
-def _invitation(view: RunView) -> Text:
-    if view.actors:
-        return _line((NOTHING_DECLARED, "dim"))
+def _invitation(view: RunView) -> list[Line]:
+    """Returns how to start an actor; the command has a line of its own, so that it can be copied."""
     if view.has_own_actors:
-        return _line(("the actors of this command have not connected yet", "dim"))
-    # The command has a separate line, so that it can be copied.
+        return [(("the actors of this command have not connected yet", "dim"),)]
     made = " (DIR: made by rollcast join DIR)" if view.tls else ""
-    return _line((f"no actor has connected yet; start one{made}:\n", "dim"), (printable(view.actor_command), ""))
-
-
-def _steps(behavior: BehaviorState) -> RenderableType:
-    grid = Table.grid(padding=(0, 2))
-    done = _line(
-        (f"{behavior.env_steps_trained:,}", ""),
-        (f" / {behavior.max_steps:,}", "dim"),
-        (f"   {text.speed(behavior.steps_per_second)}", ""),
-        ("/s", "dim"),
-        (_time_left(behavior), "dim"),
-    )
-    bar = ProgressBar(
-        total=max(behavior.max_steps, 1),
-        completed=min(behavior.env_steps_trained, behavior.max_steps),
-        width=BAR_CHARS,
-        complete_style="cyan",
-        finished_style="green",  # rich's own color of an unfinished bar is that of an error
-    )
-    grid.add_row(bar, done)
-    return grid
-
-
-def _returns(behavior: BehaviorState, history: History) -> Text:
-    bars = sparkline(history.points)
-    return _line(
-        (text.number(behavior.mean_return_100), "bold green" if _reached(behavior) else "bold"),
-        (_target(behavior), "dim"),
-        (f"   {bars}" if bars else "", "cyan"),
-        (f"   {behavior.episodes:,}", ""),
-        (" episodes", "dim"),
-    )
-
-
-def _reached(behavior: BehaviorState) -> bool:
-    mean, target = behavior.mean_return_100, behavior.target_return
-    return mean is not None and target is not None and mean >= target
-
-
-def _target(behavior: BehaviorState) -> str:
-    return "" if behavior.target_return is None else f" of {text.number(behavior.target_return)}"
-
-
-def _policy(behavior: BehaviorState) -> Text:
-    parts = [("version ", "dim"), (f"{behavior.version:,}   ", "")]
-    for each in behavior.fields:
-        value = behavior.value(each)
-        if each.label and value is not None:
-            style = "bold red" if value > each.warn_above else ""
-            parts += [(f"{each.label} ", "dim"), (f"{text.figure(value)}   ", style)]
-    return _line(*parts)
-
-
-def _queue(behavior: BehaviorState) -> Text:
-    full = behavior.queue_fill >= FULL_QUEUE
-    dropped, lost = sum(behavior.books["dropped"].values()), sum(behavior.books["lost"].values())
-    return _line(
-        (f"{behavior.queue_fill:.0%}", "yellow" if full else ""),
-        (f" {text.size(behavior.queued_bytes)}, ", "dim"),
-        (f"{behavior.queued_steps:,}", ""),
-        (" steps", "dim"),
-        ("   dropped ", "dim"),
-        (f"{dropped:,}{_reasons(behavior.books['dropped'])}", "yellow" if dropped else ""),
-        ("   lost ", "dim"),
-        (f"{lost:,}{_reasons(behavior.books['lost'])}", "yellow" if lost else ""),
-    )
-
-
-def _reasons(counts: dict[str, int]) -> str:
-    """Returns the largest reason in brackets; empty if there is none."""
-    if not any(counts.values()):
-        return ""
-    reason = max(counts, key=lambda key: counts[key])
-    return f" ({printable(reason)}{', …' if len(counts) > 1 else ''})"
-
-
-def _time_left(behavior: BehaviorState) -> str:
-    left = behavior.max_steps - behavior.env_steps_trained
-    if left <= 0 or behavior.steps_per_second <= 0:
-        return ""
-    return f"   {text.duration(left / behavior.steps_per_second)} left"
-
-
-def _line(*parts: tuple[str, str]) -> Text:
-    line = Text.assemble(*parts, no_wrap=True, overflow="ellipsis")
-    line.rstrip()
-    return line
+    return [((f"no actor has connected yet; start one{made}:", "dim"),), ((printable(view.actor_command), ""),)]

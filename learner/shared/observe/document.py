@@ -102,9 +102,10 @@ def status_of(document: Mapping[str, Any]) -> StatusView:
     run |= {"bottleneck": document["verdict"], "away": document["away"], "behaviors": []}
     behaviors = tuple(_state_of(row) for row in document["behaviors"])
     away = document["actors_away"] - len(document["away"])
+    actors = _decoded(tuple[ActorView, ...], document["actors"])
     return StatusView(
-        replace(_decoded(RunView, run), behaviors=behaviors),
-        _decoded(tuple[ActorView, ...], document["actors"]),
+        replace(_decoded(RunView, run), behaviors=behaviors, actors=len(actors)),
+        actors,
         _decoded(str, document["version"]),
         more_away=max(0, _decoded(int, away)),
     )

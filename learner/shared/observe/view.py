@@ -193,7 +193,7 @@ class RunView:
         return f"rollcast act {kind} {'--certs DIR' if self.tls else f'--learner {self.address}'}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ActorBooksView:
     """An actor's own counts, summed over its behaviors, in steps, as last reported.
 
@@ -216,24 +216,18 @@ class ActorBooksView:
 
 
 @dataclass(frozen=True, slots=True)
-class ReportView:
-    """An actor's own counts for one behavior, in steps, as last reported; the equation is that of `ActorBooksView`.
+class ReportView(ActorBooksView):
+    """An actor's own counts for one behavior, in steps, as last reported.
 
     Attributes:
         behavior_index: Place of the behavior in the order of declaration.
+        ghost: Steps of opponents, which are in no other count.
         agents: Agents that act at present.
     """
 
     behavior_index: int
-    produced: int = 0
-    open: int = 0
-    discarded: dict[str, int] = field(default_factory=dict)
-    dropped: dict[str, int] = field(default_factory=dict)
-    unacked: int = 0
-    acked: int = 0
     ghost: int = 0
     agents: int = 0
-    spooled: int = 0
 
 
 @dataclass(frozen=True, slots=True)

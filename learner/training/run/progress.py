@@ -11,7 +11,7 @@ import structlog
 from learner.shared.exits import ExitCode, UserError
 from learner.shared.files import WriteFailed
 from learner.shared.observe.summary import Summary, write_summary
-from learner.shared.observe.summary_table import print_summary
+from learner.shared.observe.terminal import print_summary
 from learner.shared.observe.view import LockstepView
 from learner.shared.runfolder.runfolder import RunFolder
 from learner.training.curriculum.lessons import Lessons
@@ -77,7 +77,7 @@ class Progress(RunPart):
 
 
 class SummaryWriter(RunPart):
-    """Writes ``summary.json`` at the end of the run and prints it as a table.
+    """Writes ``summary.json`` at the end of the run and prints its main numbers.
 
     Args:
         folder: Folder of the run.
@@ -103,7 +103,7 @@ class SummaryWriter(RunPart):
         self._generation = generation
 
     def finish(self, trainers: Trainers, ending: Ending) -> bool:
-        """Writes the file and prints the table; a full disk costs the file, not the table."""
+        """Writes the file and prints its main numbers; a full disk costs only the file."""
         del trainers
         error = ending.error
         if ending.is_superseded:

@@ -29,7 +29,6 @@ from rollcast.tls import ClientSecurity
 
 from learner.cli.cli import build_parser, main
 from learner.cli.operator import Operator, find_running, page_link
-from learner.cli.status_text import render_status
 from learner.service.identity.access import Access, own_row
 from learner.service.identity.setup import Identity
 from learner.service.ingest.quarantine import MAX_FAULTS
@@ -45,6 +44,7 @@ from learner.shared.observe.address import (
     write_awaited,
 )
 from learner.shared.observe.journal import JOURNAL_FILE
+from learner.shared.observe.terminal import render_status
 from learner.shared.observe.view import RunState
 from learner.shared.runfolder import lock as lock_module
 from learner.shared.runfolder.lock import LOCK_NAME, FolderLock
@@ -137,7 +137,7 @@ async def test_an_actor_that_is_away_is_named(capsys: pytest.CaptureFixture[str]
         learner.hooks.view = learner.run_status.run_view(RunState.TRAINING, NOBODY)
         control = await learner.operators()
         assert await ended("status", "--control", control) == (ExitCode.OK, "")
-        assert re.search(r"actor rig 7 away for \d+ s, may return to its session", capsys.readouterr().out)
+        assert re.search(r"actor rig 7 away for 0:\d\d:\d\d, may return to its session", capsys.readouterr().out)
         assert await ended("status", "--json", "--control", control) == (ExitCode.OK, "")
         assert json.loads(capsys.readouterr().out)["away"][0]["actor_name"] == "rig 7"
 

@@ -14,7 +14,7 @@ from rollcast.errors import WireError
 from rollcast.trajectories import encode_chunk
 from rollcast.v1 import policy_pb2, session_pb2, trajectory_pb2
 
-from learner.cli import status_text
+from learner.cli.status import status_document as printed_document
 from learner.service.ingest.session import ActorSession
 from learner.service.ingest.session_ids import SessionIds
 from learner.shared.observe.document import status_document, status_of, to_json
@@ -150,7 +150,7 @@ class Service:
         """Ends an input: what it left behind can be shown and saved."""
         learner = self.learner
         document = json.loads(to_json(status_document(learner.web_hooks.status())))
-        status_text.status_document(status_of(document))
+        printed_document(status_of(document))
         plain(learner.sessions.state_dict())
         for session in list(learner.sessions.live()):
             learner.sessions.close(session, [])

@@ -293,7 +293,13 @@ class Pair:
         """Returns the actor's report."""
         window = sum(rows for _, rows in self.unacked + self.unsent)
         return ActorCounters(
-            0, self.produced, self.open, {"reset": self.discarded}, {"generation": self.dropped}, window, self.acked
+            0,
+            produced=self.produced,
+            open=self.open,
+            discarded={"reset": self.discarded},
+            dropped={"generation": self.dropped},
+            unacked=window,
+            acked=self.acked,
         )
 
     def check_fates(self) -> None:

@@ -10,7 +10,8 @@ from rich.console import Console
 
 from learner.service.view.panel import BARS, MAX_PANEL_CHARS, History, PanelPicture, sparkline
 from learner.shared.observe.behavior_state import BehaviorState
-from learner.shared.observe.view import RunState, RunView, TroubleView
+from learner.shared.observe.terminal import render_status
+from learner.shared.observe.view import LessonView, LockstepView, RunState, RunView, StatusView, TroubleView
 from tests.learner.shared.observe.views import behavior, run_view
 
 
@@ -29,7 +30,12 @@ def test_the_panel_shows_the_run_and_each_behavior() -> None:
         shown = draw(run_view(behavior(mean_return=float(step)), BehaviorState("New")), picture=picture)
     for part in (
         *("cartpole-1", "training", "127.0.0.1:50051", "generation 3", "0:01:23", "2 actors", "CartPole"),
-        *("bottleneck  learner   learner 97%   actors 12%   network 3%", "98,304 / 200,000", "4,123/s", "0:00:24 left"),
+        *(
+            "bottleneck  learner 97%   actors 12%   network 3%   learner-bound: so it is",
+            "98,304 / 200,000",
+            "4,123/s",
+            "0:00:24 left",
+        ),
         *(
             "7.00 of 475.0",
             BARS,
@@ -40,10 +46,26 @@ def test_the_panel_shows_the_run_and_each_behavior() -> None:
             "50% 128.0 MiB",
             "-   0 episodes",
         ),
-        "dropped 96 (stale, …)",
+        "dropped 96 (stale 90, bad_action 6)",
+        "received 98,400 = trained 98,304 + dropped 96 + queued 0 + lost 0",
     ):
         assert part in shown, f"{part} is missing in\n{shown}"
     assert "last error" not in shown
+
+
+def test_the_panel_has_the_rows_of_status() -> None:
+    """Each label and number of ``rollcast status`` about run and behaviors is in the panel; it adds bar and trail."""
+    view = replace(
+        run_view(behavior(), last_error="lost"),
+        page="http://127.0.0.1:9464/",
+        lessons=(LessonView("mass", 1, 3, "middle"),),
+        lockstep=LockstepView(2, 2, 7, 5, 64),
+    )
+    shown = " ".join(draw(view).split())
+    said = render_status(StatusView(view, (), "1"), view.page)
+    for line in said.replace("no actor is connected\n", "").splitlines():
+        for part in re.split(" {2,}", line.strip()):
+            assert part[:60] in shown, f"{part} is missing in\n{shown}"
 
 
 def test_text_from_outside_is_text() -> None:

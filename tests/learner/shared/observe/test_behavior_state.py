@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from learner.cli import status_text
+from learner.cli.status import status_document as printed_document
 from learner.service.metrics.learner import LearnerMetrics
 from learner.service.metrics.state import MetricsSnapshot
 from learner.service.view.display import fields_for_machines, fields_for_people
@@ -18,6 +18,7 @@ from learner.service.view.panel import PanelPicture
 from learner.shared.observe import behavior_state
 from learner.shared.observe.behavior_state import FIELDS, BehaviorState, Field, Metric, TrainerStats, described
 from learner.shared.observe.document import status_document, status_of, to_json
+from learner.shared.observe.terminal import render_status
 from learner.shared.observe.view import StatusView
 from tests.exposition import samples
 from tests.learner.shared.observe.views import behavior, run_view
@@ -38,14 +39,14 @@ def seen(state: BehaviorState, metric: str) -> dict[str, object]:
     with console.capture() as capture:
         console.print(PanelPicture().draw(view))
     return {
-        "wire": json.loads(status_text.status_document(told))["behaviors"][0]["numbers"]["heat"],
+        "wire": json.loads(printed_document(told))["behaviors"][0]["numbers"]["heat"],
         "status": row["heat"],
         "page": row["labels"]["heat"],
         "machines": fields_for_machines(view, state)["heat"],
         "people": fields_for_people(view, state)["heat"],
         "metrics": samples(metrics.exposition())[metric, (("behavior", state.name),)],
         "panel": "heat of all 21.50" in capture.get(),
-        "text": "heat of all 21.50" in status_text.render_status(told),
+        "text": "heat of all 21.50" in render_status(told),
     }
 
 
@@ -54,7 +55,6 @@ def test_a_number_of_the_table_is_shown_everywhere(monkeypatch: pytest.MonkeyPat
     for module in (
         "learner.shared.observe.behavior_state",
         "learner.service.metrics.state",
-        "learner.cli.status_text",
         "learner.shared.observe.document",
     ):
         monkeypatch.setattr(f"{module}.FIELDS", (*FIELDS, HEAT))

@@ -53,6 +53,7 @@ def make_status() -> StatusView:
             4,
             61.4,
             "127.0.0.1:1",
+            actors=2,
             last_error="the disk is full",
             behaviors=(behavior,),
             bottleneck=Bottleneck("actors", "actor-bound: so it is", 0.1, 0.2, 0.3),

@@ -1,13 +1,11 @@
 """Tests the summary of a run, on disk and on the screen."""
 
-import io
 import json
 import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from learner.shared.observe.behavior_state import ActorNumbers, BehaviorState
 from learner.shared.observe.milestones import Milestones
@@ -22,7 +20,7 @@ from learner.shared.observe.summary import (
     write_progress,
     write_summary,
 )
-from learner.shared.observe.summary_table import print_summary
+from learner.shared.observe.terminal import render_summary
 from learner.shared.observe.view import RunState, RunView
 from tests.learner.shared.observe.views import behavior
 
@@ -101,24 +99,17 @@ def test_a_run_without_actors(tmp_path: Path) -> None:
     summary = Summary("run", 1, "max_wall_seconds", {})
     content = json.loads(write_summary(tmp_path, summary).read_text())
     assert content == {"run_id": "run", "generation": 1, "stop_reason": "max_wall_seconds"}
-    assert "no actor connected" in printed(summary)
-    assert "no actor declared a behavior" in printed(replace(summary, actors_opened=1))
-
-
-def printed(summary: Summary, width: int = 120) -> str:
-    """Returns what the table looks like on a screen without colours, a wide one unless told otherwise."""
-    out = io.StringIO()
-    print_summary(summary, Console(file=out, width=width, color_system=None))
-    return out.getvalue()
+    assert "no actor connected" in render_summary(summary)
+    assert "no actor declared a behavior" in render_summary(replace(summary, actors_opened=1))
 
 
 def test_a_stopped_run_tells_how_to_continue_and_names_are_text() -> None:
     """The first line names --resume if the run was stopped and something was trained; markup in names is shown as text."""
-    shown = printed(Summary("run", 1, "signal", {"[red]x\x1b[2J": summary_of("A")}))
+    shown = render_summary(Summary("run", 1, "signal", {"[red]x\x1b[2J": summary_of("A")}))
     assert "[red]x\\x1b[2J" in shown
     assert "to continue it, add --resume to the same command" in " ".join(shown.split())
     for ended in (Summary("run", 1, "signal", {}), Summary("run", 1, "max_steps", {"A": summary_of("A")})):
-        assert "--resume" not in printed(ended)
+        assert "--resume" not in render_summary(ended)
 
 
 def test_it_says_how_far_a_run_is(tmp_path: Path) -> None:
@@ -158,29 +149,24 @@ def test_numbers_from_files(value: object, expected: float | None) -> None:
     assert json.dumps(expected)
 
 
-def test_many_behaviors_are_blocks_on_a_narrow_screen() -> None:
-    """Where a table has no room, each behavior is a block, and no number is broken."""
+def test_each_behavior_is_a_block_without_long_lines(tmp_path: Path) -> None:
+    """A block has the numbers that matter, with the reasons of steps that were not trained; the end names the file."""
     names = [f"Striker{index}" for index in range(8)]
-    lines = printed(Summary("run", 2, "max_steps", {name: summary_of(name) for name in names}), 80).splitlines()
+    file = tmp_path / "summary.json"
+    said = render_summary(Summary("run", 2, "max_steps", {name: summary_of(name) for name in names}), file)
+    *lines, last = said.splitlines()
     assert max(map(len, lines)) <= 80
+    assert lines[:10] == [
+        "run run, generation 2, ended: max_steps is reached",
+        "Striker0",
+        "  steps     98,304 trained in 40.0 s   2,462/s",
+        "  dropped   96 (stale 90, bad_action 6)",
+        "  given up  60 (generation 60)",
+        "  at actors 40",
+        "  return    312.4 of 475.0   480 episodes",
+        "  target    reached after 30.0 s, 90,000 steps",
+        "  model     results/Striker0.onnx",
+        "Striker1",
+    ]
     assert [line for line in lines if line in names] == names
-    assert sum("98,304" in line for line in lines) == len(names)
-
-
-def test_the_table_is_short_and_names_the_rest(tmp_path: Path) -> None:
-    """The table has the numbers that matter, with the reasons of steps that were not trained, and names the file."""
-    summary = Summary("run", 2, "target_return", {"CartPole": summary_of("CartPole")})
-    out = io.StringIO()
-    print_summary(summary, Console(file=out, width=80, color_system=None), tmp_path / "summary.json")
-    lines = out.getvalue().splitlines()
-    assert len(lines) <= 16, out.getvalue()
-    shown = " ".join(out.getvalue().split())
-    for part in (
-        "steps trained 98,304",
-        "dropped 96 (stale 90, bad_action 6), given up by actors 60 (generation 60), not received 40",
-        "mean return 312.4 of 475.0",
-        "target reached after 30.0 s, 90,000 steps",
-        "model results/CartPole.onnx",
-    ):
-        assert part in shown, f"{part} is missing in\n{out.getvalue()}"
-    assert out.getvalue().replace("\n", "").endswith(f"every number: {tmp_path / 'summary.json'}")
+    assert last == f"every number: {file}"

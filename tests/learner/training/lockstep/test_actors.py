@@ -11,12 +11,12 @@ import pytest
 from rollcast.errors import BadRequest, TooManySessions
 from rollcast.v1 import policy_pb2
 
-from learner.cli.status_text import render_status
 from learner.service.calls.assignments import Assignments
 from learner.service.calls.run_info import RunInfo
 from learner.service.metrics.learner import LearnerMetrics
 from learner.service.metrics.state import MetricsSnapshot
 from learner.shared.observe.summary import Summary, write_summary
+from learner.shared.observe.terminal import render_status
 from learner.shared.observe.view import LockstepView, StatusView
 from tests.learner.service.ingest.parts import NAME, Parts, make_options
 from tests.learner.service.view.test_panel import draw
@@ -112,9 +112,8 @@ def test_operators_see_whether_a_run_can_be_repeated(tmp_path: Path) -> None:
         run = replace(run_view(behavior()), lockstep=view)
         assert said in draw(run)
         status = render_status(StatusView(run, (), "1"))
-        assert (
-            f"{view.joined} of 2 actors, round 7 done, 64 steps per agent, a restart continues after round 5" in status
-        )
+        rounds = f"{view.joined} of 2 actors, round 7 done, 64 steps per agent, a restart continues after round 5"
+        assert rounds in status
         assert said in status
         metrics = LearnerMetrics()
         metrics.watch(lambda run=run: MetricsSnapshot(run))  # type: ignore[misc]

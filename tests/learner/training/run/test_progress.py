@@ -22,8 +22,8 @@ from tests.learner.training.curriculum.curricula import curriculum, parameters
 from tests.learner.training.trainers.test_tally import make_chunk
 
 
-def test_the_summary_tells_what_the_table_tells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Summary and table have the same reason, books and model."""
+def test_the_printed_summary_tells_what_the_file_tells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """File and text have the same reason, books and model."""
     with opened(tmp_path) as folder:
         start = Start(folder, 3)
         start.join()
@@ -37,12 +37,12 @@ def test_the_summary_tells_what_the_table_tells(tmp_path: Path, capsys: pytest.C
     assert (content["run_id"], content["generation"], content["stop_reason"]) == ("run", 3, "target_return")
     assert content["ledger"]["dropped"] == {"not_finite": 12}
     assert content["onnx_path"] == str(folder.final_model(NAME))
-    assert "run run ended: target_return is reached" in said
+    assert "run run, generation 3, ended: target_return is reached" in said
     assert "not_finite 12" in said
 
 
 def test_a_full_disk_costs_the_file_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """On a full disk the table is printed and the error of the file is logged."""
+    """On a full disk the summary is printed and the error of the file is logged."""
     with opened(tmp_path) as folder:
         folder.path.rename(tmp_path / "aside")
         with structlog.testing.capture_logs() as logs:
@@ -50,13 +50,13 @@ def test_a_full_disk_costs_the_file_alone(tmp_path: Path, capsys: pytest.Capture
             assert not writer.finish({}, Ending("signal"))
     assert [line["event"] for line in logs] == ["summary_failed"]
     assert "summary.json" in logs[0]["error"]
-    assert "run run ended: it was asked to stop" in capsys.readouterr().out
+    assert "run run, generation 1, ended: it was asked to stop" in capsys.readouterr().out
 
 
 def test_a_run_that_nobody_ended_leaves_the_summary_of_the_one_before(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An internal error keeps the previous summary and prints no table."""
+    """An internal error keeps the previous summary and prints none."""
     with opened(tmp_path) as folder:
         assert SummaryWriter(folder, dict, generation=1).finish({}, Ending("error", ValueError("x"), has_settled=False))
         assert not (folder.path / "summary.json").exists()

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from learner.cli.cli import main
-from learner.cli.status_text import render_status, status_document, watch
+from learner.cli.status import status_document, watch
 from learner.shared.exits import ExitCode
 from learner.shared.observe.behavior_state import BehaviorState, Field, LedgerNumbers
 from learner.shared.observe.document import status_document as document_of
 from learner.shared.observe.document import status_of, to_json
+from learner.shared.observe.terminal import render_status
 from learner.shared.observe.view import (
     ActorDetails,
     ActorView,
@@ -123,27 +124,34 @@ def make_status(**changes: Any) -> StatusView:
 
 def test_status_as_text() -> None:
     """The text shows the run, the verdict, the books with every reason, and absent actors."""
-    bottleneck = Bottleneck("actors", "actor-bound: so it is")
+    bottleneck = Bottleneck("actors", "actor-bound: so it is", actor_busy=0.2)
     lessons = (LessonView("mass", 1, 3, "mid\x1bdle"), LessonView("wind", 0, 1, "wind"))
     told = make_status(last_error="the disk is \x1b[2J full", bottleneck=bottleneck, lessons=lessons)
+    (row,) = told.run.behaviors
+    best = {"evaluation_return_mean": 3.5, "best_return": 4.5, "best_step": 1000, "best_principals": 1}
+    row = replace(row, env_steps_trained=4, numbers={**row.numbers, **best})
+    told = replace(told, run=replace(told.run, behaviors=(row,)))
     lines = render_status(told).splitlines()
     assert lines == [
-        "run run, generation 4: paused, up 61 s",
-        "bottleneck: actor-bound: so it is",
-        "Walker: version 2, 11 steps taken of 50, 0 per second",
-        "  no episode has ended yet",
-        "  lag 0.40, log-prob error 2.0e-07, warmth 3.00",
-        "  received 10 = trained 4 + dropped (stale 3) + queued 1 + lost (restart 2); duplicate 0; unknown sessions 1",
-        "mass: lesson 2 of 3, mid\\x1bdle",
+        "run run, generation 4: paused, up 0:01:01, 0 actors",
+        "bottleneck  learner 0%   actors 20%   network 0%   actor-bound: so it is",
+        "lessons     mass 2/3 mid\\x1bdle",
+        "Walker",
+        "  steps     4 / 50   0/s   11 taken",
+        "  return    -   0 episodes",
+        "  measured  evaluation 3.50   best checkpoint 4.50 at step 1,000 (unconfirmed: measured by actors of one principal)",
+        "  policy    version 2   lag 0.40   log-prob error 2.0e-07   warmth 3.00",
+        "  queue     0% 0 B, 0 steps   dropped 3 (stale 3)   lost 2 (restart 2)",
+        "  books     received 10 = trained 4 + dropped 3 + queued 1 + lost 2; duplicate 0; unknown sessions 1",
         "actor  name    link        seen  steps/s  lag  credit  waits       round trip",
         "    3  rig     silent     1.5 s        0    -       0  -                    -",
         "       environment 3 has been in step() for 45 s",
         "       environments failed 12 times, most recently 0:01:01 ago: it failed: \\x1b[2J",
         (
-            "       Walker, last report: version 2, produced 12 = acked 5 + unacked 3 + open 2 + spooled 0 + discarded (reset 2) + dropped (none)"
+            "       Walker, last report: version 2, produced 12 = acked 5 + unacked 3 + open 2 + spooled 0 + discarded 2 (reset 2) + dropped 0"
         ),
         "   10  second  connected  0.0 s    1,234    0   4,096  12% credit      3.1 ms",
-        "last error: the disk is \\x1b[2J full",
+        "last error  the disk is \\x1b[2J full",
     ]
 
 

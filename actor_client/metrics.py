@@ -181,10 +181,10 @@ def _counters(name: str, text: str, label: str, counts: Mapping[str, float]) -> 
     return family
 
 
-def histogram(name: str, text: str, histogram: Histogram) -> HistogramMetricFamily:
+def histogram(name: str, text: str, found: Histogram) -> HistogramMetricFamily:
     """Returns a histogram metric of an actor."""
-    counts, total = list(histogram.counts), histogram.total
-    bounds = [str(floatToGoString(bound)) for bound in (*histogram.bounds, math.inf)]  # type: ignore[no-untyped-call]
+    counts, total = list(found.counts), found.total
+    bounds = [str(floatToGoString(bound)) for bound in (*found.bounds, math.inf)]  # type: ignore[no-untyped-call]
     buckets = list(zip(bounds, itertools.accumulate(counts), strict=True))
     return HistogramMetricFamily(PREFIX + name, text, buckets=buckets, sum_value=total)
 

@@ -24,6 +24,7 @@ class Hello:
         resuming: Whether the run continues from its run state.
         initialize_from: Folder of the run whose weights this run starts from; None for none.
         directory: The service's working folder, in which relative paths begin; None if the process was started there.
+        is_again: Whether trainers of this start of the service have died, so that actors wait for others.
     """
 
     loaded: LoadedRun
@@ -31,6 +32,17 @@ class Hello:
     resuming: bool
     initialize_from: Path | None
     directory: Path | None = None
+    is_again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Check(Hello):
+    """Asks whether a run can start, before its folder is opened; the reply is `Checked` or `NotOpened`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """Reports that nothing prevents the start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +70,17 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class NotOpened:
-    """Reports why a process of trainers cannot start.
+    """Reports why a process of trainers does not start; it ends.
 
     Attributes:
-        exit_code: Exit code of the command.
+        exit_code: Exit code of the command; OK if a run in lock-step has nothing left to train.
         message: Last line of the command's output.
+        details: Every problem found, one line each, if there are several.
     """
 
     exit_code: ExitCode
-    message: str
+    message: str = ""
+    details: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from rollcast.v1 import policy_pb2
 from learner.link.control import Answer, Closed, Failed, Finished, Freed, Stopped
 from learner.link.footprint import MemoryEstimate
 from learner.link.matches import Match
-from learner.link.opening import Logged, NotOpened, Opened
+from learner.link.opening import Checked, Logged, NotOpened, Opened
 from learner.link.turns import Turn
 from learner.shared.observe.behavior_state import TrainerStats
 from learner.shared.observe.meters import RunCounts
@@ -210,6 +210,7 @@ ToFront = (
     | Failed
     | Stopped
     | Closed
+    | Checked
     | Opened
     | NotOpened
     | Logged

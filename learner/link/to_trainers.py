@@ -11,7 +11,7 @@ from rollcast.trajectories import Chunk
 
 from learner.link.control import Close, Request, Seen, StopTurns
 from learner.link.footprint import EstimateMemory
-from learner.link.opening import Begin, GiveUp, Hello
+from learner.link.opening import Begin, Check, GiveUp, Hello
 from learner.link.turns import Follow, Over, Turn
 from learner.shared.leave_one_out import Source
 from learner.shared.settings.trainer import TrainerSettings
@@ -154,7 +154,8 @@ class Actors:
 
 
 ToTrainers = (
-    Hello
+    Check
+    | Hello
     | Begin
     | Declared
     | Experience

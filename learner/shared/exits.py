@@ -72,3 +72,15 @@ class UserError(Exception):
         self.message = message
         self.details = tuple(details)
         self.code: int = exit_code if code is None else code
+
+
+def refuse(code: ExitCode, summary: str, problems: Sequence[str]) -> None:
+    """Raises an error if there are problems; a single one becomes the message.
+
+    Raises:
+        UserError: There are.
+    """
+    if len(problems) == 1:
+        raise UserError(code, problems[0])
+    if problems:
+        raise UserError(code, summary, problems)

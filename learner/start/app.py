@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-from learner.link.channel import Transport, as_it_is
+from learner.link.channel import Link, Transport, as_it_is
 from learner.service.calls.listening import ADDRESS, HeldPorts, hold, require_free
 from learner.service.calls.server import require_descriptors
 from learner.service.run.front import Served
@@ -22,15 +22,17 @@ from learner.shared.exits import ExitCode, UserError
 from learner.shared.observe import logs
 from learner.shared.observe.address import STARTS_AGAIN, remove_addresses, write_awaited
 from learner.shared.observe.logs import LogFile
-from learner.shared.runfolder.runfolder import RunFolder, open_run_folder
+from learner.shared.runfolder.runfolder import FoundFolder, RunFolder, open_run_folder
 from learner.shared.settings.load import LoadedRun
 from learner.start.actors import END_SECONDS, TrainingActors
 from learner.start.early_end import EarlyEnd
 from learner.start.last_start import left_out
-from learner.start.preflight import check_folder, check_supported
+from learner.start.preflight import check_folder, check_supported, folder_arguments, has_requirements
+from learner.start.rank_processes import RankProcesses
 from learner.start.trainer_hosts import AwaitedTrainers
+from learner.start.trainer_process import TrainerProcess
 from learner.start.trainer_start import StartedTrainers
-from learner.start.training import TrainingRun
+from learner.start.training import Trainers, TrainingRun
 
 MOST_DEATHS: Final = 3
 """Deaths of the trainers within ten minutes that end the run: another start would end like these."""
@@ -69,47 +71,116 @@ def serve(
     for warning in loaded.warnings:
         log.warning("settings", note=warning)
     check_supported(loaded)
-    service, checkpoints = options.rollcast, options.checkpoint_settings
-    require_descriptors(service)
+    require_descriptors(options.rollcast)
     if actors is None or not actors.may_move:
-        require_free(service.address, ADDRESS)
+        require_free(options.rollcast.address, ADDRESS)
     check_http(loaded)
-    check_folder(loaded)
-    opened = open_run_folder(
-        checkpoints.results_dir,
-        checkpoints.run_id,
-        resume=checkpoints.resume,
-        force=checkpoints.force,
-        initialize_from=checkpoints.initialize_from,
-    )
-    with opened as folder, log_file.opened(folder.path):
+    found = check_folder(loaded)
+    with contextlib.ExitStack() as held:
+        trainers = held.enter_context(contextlib.closing(_Trainers(loaded, transport, started, early_end)))
+        trainers.check(found)
+        folder = held.enter_context(open_run_folder(**folder_arguments(options)))
+        held.enter_context(log_file.opened(folder.path))
         remove_addresses(folder.path)  # of a learner that was killed: a command would say that this one does not answer
         log.info("learner_starts", run=folder.run_id, resumed=folder.resuming, next=_next_step(loaded, folder))
-        if folder.resuming and not checkpoints.inference:
-            _name_what_is_left_out(folder, loaded)
-        # With a process of trainers, this one works without torch.
-        if checkpoints.inference:
+        if options.checkpoint_settings.inference:  # in this process, which loads torch
             from learner.start.inference import serve_inference  # noqa: PLC0415
 
             return serve_inference(loaded, folder, transport)
-        if service.lockstep is not None and folder.resuming:
-            from learner.training.lockstep.resuming import is_over  # noqa: PLC0415
-
-            if is_over(options, folder):
-                return ExitCode.OK
-        try:
-            ending = _train(
-                loaded, folder, transport, started, early_end or EarlyEnd(ExitCode.INTERRUPTED), actors=actors
-            )
-        finally:
-            with contextlib.suppress(UserError):  # the files may be another learner's
-                folder.require_newest()
-                remove_addresses(folder.path)
+        if folder.resuming:
+            _name_what_is_left_out(folder, loaded)
+        ending = _train(loaded, folder, trainers, actors)
+        if ending is None:
+            return ExitCode.OK
         if actors is not None:
             actors.close(END_SECONDS if ending.is_final else 0.0, ending.actors)
         if not ending.is_complete:
             return ExitCode.NOT_SAVED
         return stopped_code if ending.reason == SIGNAL else ExitCode.OK
+
+
+class _Trainers:
+    """The trainers of a run: threads of this process, a process of their own, or ranks, here or on other machines.
+
+    Args:
+        loaded: The settings and their sources.
+        transport: Function through which messages pass.
+        started: The process that was started for them; None for threads, and for ranks that `open` starts.
+        early_end: Handles signals while they start.
+    """
+
+    def __init__(
+        self, loaded: LoadedRun, transport: Transport, started: StartedTrainers | None, early_end: EarlyEnd | None
+    ) -> None:
+        self._loaded, self._transport = loaded, transport
+        self._service = loaded.options.rollcast
+        self._early_end = early_end or EarlyEnd(ExitCode.INTERRUPTED)
+        self._has_process = started is not None or self._service.has_ranks
+        self._started: StartedTrainers | AwaitedTrainers | None = started
+        self._process: TrainerProcess | None = None
+        self._held = contextlib.ExitStack()
+        if started is not None:
+            self._held.push(started)
+
+    def check(self, found: FoundFolder) -> None:
+        """Checks what needs torch, if anything does, before the run folder is opened.
+
+        The trainers do. For those on other machines, which look for the open folder, another process of this machine does.
+
+        Raises:
+            UserError: The run cannot start.
+        """
+        options = self._loaded.options
+        if not has_requirements(options, found):
+            return
+        if self._started is not None:
+            self._connected(self._started).check(self._loaded, found)
+        elif self._service.trainer_address is None or options.checkpoint_settings.inference:
+            from learner.training.run.requirements import check_requirements  # noqa: PLC0415 - loads torch
+
+            check_requirements(options, found)
+        else:
+            with (
+                self._early_end.start(StartedTrainers) as other,
+                contextlib.closing(TrainerProcess(other, Link())) as it,
+            ):
+                it.check(self._loaded, found)
+
+    def open(self, folder: RunFolder, *, is_again: bool) -> Trainers | None:
+        """Starts them unless they are, and returns their side of the run; None if nothing is left to train.
+
+        Raises:
+            UserError: The state to resume from cannot be read or does not fit, or they ended.
+        """
+        if self._has_process:
+            if self._started is None:
+                self._started = self._early_end.start(lambda: self._start(folder))
+                self._held.push(self._started)
+            process = self._process or self._connected(self._started)
+            return process if process.open(self._loaded, folder, is_again=is_again) else None
+        from learner.training.lockstep.resuming import is_over  # noqa: PLC0415 - loads torch
+        from learner.training.run.training import TrainingSide  # noqa: PLC0415 - see above
+
+        if is_over(self._loaded.options, folder):
+            return None
+        return TrainingSide(self._loaded, folder, Link(self._transport))
+
+    def close(self) -> None:
+        """Ends what is left of them, as the ring of shared memory of a dead process; `open` starts others."""
+        self._held.close()
+        self._started = self._process = None
+
+    def _start(self, folder: RunFolder) -> StartedTrainers | AwaitedTrainers:
+        address = self._service.trainer_address
+        if address is None:
+            return StartedTrainers(self._service.trainers)
+        return AwaitedTrainers(address, self._service, folder.path)
+
+    def _connected(self, started: StartedTrainers | AwaitedTrainers) -> TrainerProcess:
+        kind = RankProcesses if self._service.has_ranks else TrainerProcess
+        self._process = process = kind(started, Link(self._transport))
+        self._held.callback(process.close)
+        return process
 
 
 def _name_what_is_left_out(folder: RunFolder, loaded: LoadedRun) -> None:
@@ -158,16 +229,8 @@ class Deaths:
         return self.count < MOST_DEATHS
 
 
-def _train(
-    loaded: LoadedRun,
-    folder: RunFolder,
-    transport: Transport,
-    started: StartedTrainers | None,
-    early_end: EarlyEnd,
-    *,
-    actors: TrainingActors | None,
-) -> Served:
-    """Trains until the run ends.
+def _train(loaded: LoadedRun, folder: RunFolder, trainers: _Trainers, actors: TrainingActors | None) -> Served | None:
+    """Trains until the run ends; returns None if nothing was left to train.
 
     If the process of the trainers is killed, another one resumes the run at the same addresses. For actors this is a restart of the
     learner: they return to their sessions.
@@ -176,23 +239,15 @@ def _train(
         UserError: The run cannot start, a trainer failed, or the process of the trainers was killed too often.
     """
     run: TrainingRun | None = None
-    deaths, service = Deaths(), loaded.options.rollcast
-
-    def start() -> StartedTrainers | AwaitedTrainers:
-        if service.trainer_address is None:
-            return early_end.start(lambda: StartedTrainers(service.trainers))
-        address = service.trainer_address
-        return early_end.start(lambda: AwaitedTrainers(address, service, folder.path))
-
-    with HeldPorts() as held, contextlib.ExitStack() as processes:
-        trainers: StartedTrainers | AwaitedTrainers | None = started
-        if started is None and service.has_ranks:
-            trainers = start()
-        if trainers is not None:
-            processes.push(trainers)
+    deaths = Deaths()
+    with HeldPorts() as held, contextlib.ExitStack() as at_end:
+        at_end.callback(_remove_addresses, folder)
         while True:
             try:
-                run = TrainingRun(loaded, folder, transport, trainers, run, actors=actors)
+                side = trainers.open(folder, is_again=deaths.count > 0)
+                if side is None:
+                    return None
+                run = TrainingRun(loaded, folder, side, run, actors=actors)
                 held.close()  # the service listens next
                 return run.serve()
             except UserError as error:
@@ -204,6 +259,11 @@ def _train(
                 log.warning("trainers_start_again", reason=error.message, deaths=deaths.count, ends_at=MOST_DEATHS)
                 write_awaited(folder.path, STARTS_AGAIN)
             folder.resume()
-            processes.close()  # of the dead process, which has a ring of shared memory
-            trainers = start()
-            processes.push(trainers)
+            trainers.close()
+
+
+def _remove_addresses(folder: RunFolder) -> None:
+    """Removes the addresses of this learner, unless another has the folder."""
+    with contextlib.suppress(UserError):
+        folder.require_newest()
+        remove_addresses(folder.path)

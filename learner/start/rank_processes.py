@@ -80,7 +80,7 @@ class Fan:
         """Sends a message, last to rank 0: a turn follows what rank 0 has, and the others must have it before."""
         if isinstance(message, Declared):
             self._splitter.note(message)
-        ranks = len(self.channels) if isinstance(message, Hello | Declared | Experience) else 1
+        ranks = len(self.channels) if type(message) in {Hello, Declared, Experience} else 1
         for rank in reversed(range(ranks)):
             part = self._splitter.part_of(message, rank) if isinstance(message, Experience) else message
             self.channels[rank].send(part)
@@ -89,13 +89,16 @@ class Fan:
 class RankProcesses(TrainerProcess):
     """Runs the trainers' side in several processes, of which rank 0 conducts; see `TrainerProcess`."""
 
-    def __init__(
-        self, started: StartedTrainers | AwaitedTrainers, loaded: LoadedRun, folder: RunFolder, link: Link
-    ) -> None:
-        self._fan = Fan(link.to_trainers, loaded.options.rollcast.trainers)
+    def __init__(self, started: StartedTrainers | AwaitedTrainers, link: Link) -> None:
         self._wires = []  # until all are open
-        super().__init__(started, loaded, folder, link)
-        self._fan.follow(Follow(self.opened.generation, self.opened.seed))
+        super().__init__(started, link)
+
+    def open(self, loaded: LoadedRun, folder: RunFolder, *, is_again: bool = False) -> bool:
+        """Starts the run; see `TrainerProcess.open`."""
+        has_begun = super().open(loaded, folder, is_again=is_again)
+        if has_begun:
+            self._fan.follow(Follow(self.opened.generation, self.opened.seed))
+        return has_begun
 
     def close(self, *, is_over: bool = False) -> None:
         """Sends what waits, and closes the connections, at which the processes end."""
@@ -112,9 +115,10 @@ class RankProcesses(TrainerProcess):
         return super()._error()
 
     def _open_wires(self, link: Link, on_end: Callable[[str], None]) -> list[Wire] | None:
-        found: Connections | None = self._started.connect()
+        found: Connections | None = self.started.connect()
         if found is None:
             return None
+        self._fan = Fan(link.to_trainers, len(found))
         link.to_front.divert(Turn, self._fan.follow)
         wires = []
         for rank, (connection, ring) in enumerate(found):

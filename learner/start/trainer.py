@@ -34,7 +34,7 @@ from learner.link.door import (
     receive_ring,
 )
 from learner.link.mesh import Mesh
-from learner.link.opening import Hello, Logged, NotOpened
+from learner.link.opening import Check, Checked, Hello, Logged, NotOpened
 from learner.link.ring import RingReader
 from learner.link.split import Splitter
 from learner.link.stream import StreamConnection
@@ -44,7 +44,7 @@ from learner.link.wire import Wire
 from learner.shared.exits import ExitCode, UserError
 from learner.shared.observe import logs
 from learner.shared.platform import block_stop_signals, operator_signal_numbers
-from learner.shared.runfolder.runfolder import RunFolder
+from learner.shared.runfolder.runfolder import FoundFolder, RunFolder
 
 if TYPE_CHECKING:
     from learner.shared.settings.options import RunOptions
@@ -92,6 +92,7 @@ class TrainerProgram:
         self._follows: queue.SimpleQueue[Follow] = queue.SimpleQueue()
         self._over = threading.Event()
         self._side: TrainingSide | None = None
+        link.to_trainers.divert(Check, self._hellos.put)
         link.to_trainers.divert(Hello, self._hellos.put)
         link.to_trainers.divert(Follow, self._follows.put)
         link.to_trainers.divert(Over, self._note_over)
@@ -108,7 +109,9 @@ class TrainerProgram:
         return code
 
     def _run(self) -> int:
-        from learner.training.run.training import TrainingSide  # noqa: PLC0415 - takes seconds, in which the service may be killed
+        # This takes seconds, in which the service may be killed.
+        import learner.training.run.training  # noqa: PLC0415, F401 - used below
+        from learner.training.run.requirements import check_requirements  # noqa: PLC0415
 
         self._wire.start()
         hello = self._hellos.get()
@@ -121,24 +124,42 @@ class TrainerProgram:
         )
         if hello.directory is not None:
             enter(hello.directory)
-        folder = RunFolder(
-            hello.folder,
-            None,
-            run_id=hello.loaded.options.checkpoint_settings.run_id,
-            resuming=hello.resuming,
-            initialize_from=hello.initialize_from,
-        )
         try:
-            reduce = None if self._ranks == 1 else self._join(hello.loaded.options)
-            if self._rank:
-                return self._follow(hello, reduce)
-            self._side = TrainingSide(hello.loaded, folder, self._link, reduce)
+            if isinstance(hello, Check):
+                check_requirements(
+                    hello.loaded.options, FoundFolder(hello.folder, hello.resuming, hello.initialize_from)
+                )
+                send(Checked())
+                hello = self._hellos.get()
+            return self._train(hello)
         except UserError as error:
-            return self._refuse(error.exit_code, error.message)
+            return self._refuse(NotOpened(error.exit_code, error.message, error.details))
         except Exception as error:  # noqa: BLE001 - of a package that the run file names
             structlog.get_logger(__name__).error("trainers_not_started", error=in_one_line(error), exc_info=error)
-            return self._refuse(ExitCode.TRAINER_FAILED, f"the trainers cannot start: {in_one_line(error)}")
-        send(self._side.opened)
+            said = f"the trainers cannot start: {in_one_line(error)}"
+            return self._refuse(NotOpened(ExitCode.TRAINER_FAILED, said))
+
+    def _train(self, hello: Hello) -> int:
+        """Trains in the open run folder until the service closes the connection.
+
+        Raises:
+            UserError: The run cannot start.
+        """
+        from learner.training.lockstep.resuming import is_over  # noqa: PLC0415 - as in `_run`
+        from learner.training.run.training import TrainingSide  # noqa: PLC0415 - as in `_run`
+
+        options = hello.loaded.options
+        run_id = options.checkpoint_settings.run_id
+        folder = RunFolder(
+            hello.folder, None, run_id=run_id, resuming=hello.resuming, initialize_from=hello.initialize_from
+        )
+        if not hello.is_again and is_over(options, folder):
+            return self._refuse(NotOpened(ExitCode.OK, "nothing is left to train"))
+        reduce = None if self._ranks == 1 else self._join(options)
+        if self._rank:
+            return self._follow(hello, reduce)
+        self._side = TrainingSide(hello.loaded, folder, self._link, reduce)
+        self._link.to_front.send(self._side.opened)
         self._over.wait()
         return self._code()
 
@@ -188,12 +209,12 @@ class TrainerProgram:
         self._over.wait()
         return ExitCode.OK
 
-    def _refuse(self, code: ExitCode, message: str) -> int:
-        self._say(message)
+    def _refuse(self, reason: NotOpened) -> int:
+        self._say(reason.message)
         self._is_refusing = True
-        self._link.to_front.send(NotOpened(code, message))
+        self._link.to_front.send(reason)
         self._wire.close(_SEND_SECONDS)
-        return code
+        return reason.exit_code
 
     def _note_end(self, fault: str) -> None:
         """Ends the process; called in the thread that reads."""

@@ -14,14 +14,14 @@ import structlog
 from learner.link.channel import Link
 from learner.link.control import Closed, Failed, Stopped
 from learner.link.door import LocalConnection
-from learner.link.opening import Hello, Logged, NotOpened, Opened
+from learner.link.opening import Check, Checked, Hello, Logged, NotOpened, Opened
 from learner.link.ring import RingWriter
 from learner.link.stream import StreamConnection
 from learner.link.turns import Over
 from learner.link.wire import Wire
 from learner.shared.exits import ExitCode, UserError
 from learner.shared.observe.logs import LOG_FILE
-from learner.shared.runfolder.runfolder import RunFolder
+from learner.shared.runfolder.runfolder import FoundFolder, RunFolder
 from learner.shared.settings.load import LoadedRun
 from learner.start.trainer_hosts import AwaitedTrainers
 from learner.start.trainer_start import END_SECONDS, StartedTrainers
@@ -36,29 +36,29 @@ class TrainerProcess:
     """Runs the trainers' side in a process.
 
     Args:
-        started: The process.
-        loaded: The settings and their sources.
-        folder: The run folder, open.
+        started: The process, to which it connects.
         link: Link whose messages are exchanged with the process.
 
     Raises:
-        UserError: The process cannot start the run, or ended.
+        UserError: The process ended.
 
     Attributes:
-        opened: What the service continues from.
+        started, link: As given.
+        opened: What the service continues from, after `open`.
     """
 
-    def __init__(
-        self, started: StartedTrainers | AwaitedTrainers, loaded: LoadedRun, folder: RunFolder, link: Link
-    ) -> None:
-        self._link = link
-        self._folder = folder
+    opened: Opened
+
+    def __init__(self, started: StartedTrainers | AwaitedTrainers, link: Link) -> None:
+        self.started = started
+        self.link = link
+        self._folder: Path | None = None
         self._is_closing = False
-        self._answers: queue.SimpleQueue[Opened | NotOpened] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[Checked | Opened | NotOpened] = queue.SimpleQueue()
+        link.to_front.divert(Checked, self._answers.put)
         link.to_front.divert(Opened, self._answers.put)
         link.to_front.divert(NotOpened, self._answers.put)
         link.to_front.divert(Logged, log_again)
-        self._started = started
         self._lock = threading.Lock()
         wires = self._open_wires(link, self._note_end)
         if wires is None:
@@ -66,17 +66,52 @@ class TrainerProcess:
         self._wires = wires
         for wire in wires:
             wire.start()
-        directory = Path.cwd() if isinstance(started, AwaitedTrainers) else None
-        link.to_trainers.send(Hello(loaded, folder.path, folder.resuming, folder.initialize_from, directory))
+
+    def check(self, loaded: LoadedRun, found: FoundFolder) -> None:
+        """Checks what needs torch, before the run folder is opened.
+
+        Raises:
+            UserError: The run cannot start, or the process ended.
+        """
+        self._ask(Check(loaded, *found))
+
+    def open(self, loaded: LoadedRun, folder: RunFolder, *, is_again: bool = False) -> bool:
+        """Starts the run, and returns True; False if nothing is left to train, and nothing was changed.
+
+        Args:
+            loaded: The settings and their sources.
+            folder: The run folder, open.
+            is_again: Whether the trainers of an earlier start in this process have died.
+
+        Raises:
+            UserError: The process cannot start the run, or ended.
+        """
+        self._folder = folder.path
+        directory = Path.cwd() if isinstance(self.started, AwaitedTrainers) else None
+        hello = Hello(loaded, folder.path, folder.resuming, folder.initialize_from, directory, is_again)
+        answer = self._ask(hello)
+        if not isinstance(answer, Opened):
+            return False
+        self.opened = answer
+        folder.note_generation(answer.generation)
+        return True
+
+    def _ask(self, question: Hello) -> Checked | Opened | NotOpened:
+        """Returns the answer to a question.
+
+        Raises:
+            UserError: The process refuses to start, or ended.
+        """
+        self.link.to_trainers.send(question)
         answer = self._answers.get()
         if isinstance(answer, NotOpened):
             self.close()
-            raise UserError(answer.exit_code, answer.message)
-        self.opened = answer
-        folder.note_generation(answer.generation)
+            if answer.exit_code is not ExitCode.OK:
+                raise UserError(answer.exit_code, answer.message, answer.details)
+        return answer
 
     def close(self, *, is_over: bool = False) -> None:
-        """Sends what waits, and closes the connection, at which the process ends.
+        """Sends what waits, and closes the connection, at which the process ends. Calling it again does nothing.
 
         Args:
             is_over: Whether the run has ended as it should. Otherwise the trainers may be started again.
@@ -84,15 +119,16 @@ class TrainerProcess:
         if is_over:
             self._tell_all(Over())
         self._is_closing = True
-        for wire in self._wires:
+        wires, self._wires = self._wires, []
+        for wire in wires:
             wire.close(END_SECONDS)
 
     def _tell_all(self, message: Over) -> None:
-        self._link.to_trainers.send(message)
+        self.link.to_trainers.send(message)
 
     def _open_wires(self, link: Link, on_end: Callable[[str], None]) -> list[Wire] | None:
         """Waits for the process, and returns the connection to it; None if it has ended."""
-        found: Connections | None = self._started.connect()
+        found: Connections | None = self.started.connect()
         if found is None:
             return None
         return [Wire(connection, link.to_trainers, link.to_front, on_end, ring) for connection, ring in found]
@@ -105,19 +141,17 @@ class TrainerProcess:
             self._is_closing = True
         if fault:
             log.error("trainer_process_damaged", error=fault)
-            self._started.kill()
+            self.started.kill()
         error = self._error()
         self._answers.put(NotOpened(error.exit_code, error.message))  # read only while the process starts
         for message in (Failed(error.exit_code, error.message), Stopped(), Closed(is_complete=False)):
-            self._link.to_front.send(message)
+            self.link.to_front.send(message)
 
     def _error(self) -> UserError:
         """Waits for the process's end, and returns the error that it means."""
-        return UserError(
-            ExitCode.TRAINER_DIED,
-            f"{self._started.how_it_ended()}; the last checkpoint is kept, and what is known is in "
-            f"{self._folder.path / LOG_FILE}",
-        )
+        how, folder = self.started.how_it_ended(), self._folder
+        known = f"; the last checkpoint is kept, and what is known is in {folder / LOG_FILE}" if folder else ""
+        return UserError(ExitCode.TRAINER_DIED, how + known)
 
 
 def log_again(line: Logged) -> None:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from rollcast.history import open_learner_history
 
-from learner.link.channel import Link, Transport, as_it_is
+from learner.link.channel import Link
 from learner.link.opening import Begin, GiveUp, Opened
 from learner.service.ingest.session_ids import session_key
 from learner.service.run.front import Front, Served, Site
@@ -25,12 +25,14 @@ from learner.start.about_run import AboutRun
 from learner.start.actors import TrainingActors
 from learner.start.announcing import announce
 from learner.start.trainer_hosts import AwaitedTrainers
+from learner.start.trainer_process import TrainerProcess
 from learner.start.trainer_start import StartedTrainers
 
 
-class _Trainers(Protocol):
+class Trainers(Protocol):
     """The trainers' side of a run, wherever it runs; `Opened` tells what the service continues from."""
 
+    link: Link
     opened: Opened
 
     def close(self, *, is_over: bool = False) -> None:
@@ -47,17 +49,16 @@ class TrainingRun:
     Args:
         loaded: The settings and their sources.
         folder: The run folder, open.
-        transport: Function through which messages between the service and the trainers pass.
-        started: The process of the trainers; None if they are threads of this one.
+        trainers: The trainers' side.
         actors: The actors to start once the learner listens; None for none.
         before: The start whose trainers died: this one listens where it did, so that its actors find it, counts its time
             and stays paused; None for the first.
 
     Raises:
-        UserError: The state to resume from cannot be read or does not fit.
+        UserError: The state to resume from does not fit.
 
     Attributes:
-        trainers: The trainers' side.
+        trainers: As given.
         front: Front that serves the run.
         bound: Where it listens; before `serve`, where the start before did.
     """
@@ -66,8 +67,7 @@ class TrainingRun:
         self,
         loaded: LoadedRun,
         folder: RunFolder,
-        transport: Transport = as_it_is,
-        started: StartedTrainers | AwaitedTrainers | None = None,
+        trainers: Trainers,
         before: TrainingRun | None = None,
         *,
         actors: TrainingActors | None = None,
@@ -76,11 +76,12 @@ class TrainingRun:
         bound = None if before is None else before.bound
         self.bound: BoundAddresses | None = bound
         self._is_paused = before is not None and before.front.control.is_paused
+        started = trainers.started if isinstance(trainers, TrainerProcess) else None
         self._has_own_trainers = not isinstance(started, AwaitedTrainers)
         self._options = options = loaded.options if bound is None else _listening_at(bound, loaded.options)
         self._folder = folder
-        self._link = link = Link(transport)
-        self.trainers = _open_trainers(started, loaded, folder, link)
+        self._link = link = trainers.link
+        self.trainers = trainers
         with contextlib.ExitStack() as on_failure:
             on_failure.callback(self.trainers.close)
             self._opened = opened = self.trainers.opened
@@ -152,24 +153,3 @@ def _listening_at(bound: BoundAddresses, options: RunOptions) -> RunOptions:
     if bound.http:
         found["http_address"] = bound.http
     return options.model_copy(update={"rollcast": options.rollcast.model_copy(update=found)})
-
-
-def _open_trainers(
-    started: StartedTrainers | AwaitedTrainers | None, loaded: LoadedRun, folder: RunFolder, link: Link
-) -> _Trainers:
-    """Opens the trainers' side; only threads of this process need torch here.
-
-    Raises:
-        UserError: The state to resume from cannot be read or does not fit.
-    """
-    if started is not None and loaded.options.rollcast.has_ranks:
-        from learner.start.rank_processes import RankProcesses  # noqa: PLC0415
-
-        return RankProcesses(started, loaded, folder, link)
-    if started is not None:
-        from learner.start.trainer_process import TrainerProcess  # noqa: PLC0415
-
-        return TrainerProcess(started, loaded, folder, link)
-    from learner.training.run.training import TrainingSide  # noqa: PLC0415
-
-    return TrainingSide(loaded, folder, link)

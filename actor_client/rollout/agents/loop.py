@@ -11,8 +11,7 @@ from rollcast.v1 import policy_pb2
 from actor_client.counts import AgentCounts
 from actor_client.policy.actions import ActingPolicy, Actions, PolicyUnusable
 from actor_client.policy.noise import Noise
-from actor_client.rollout.agents.interface import AgentRequest, Exchange, Observer, Simulator
-from actor_client.rollout.agents.rows import joined
+from actor_client.rollout.agents.interface import AgentRequest, Exchange, Observer, Simulator, joined
 from actor_client.rollout.agents.runner import RESET, BehaviorRunner
 from actor_client.rollout.agents.scripts import ScriptedOpponent
 from actor_client.rollout.assignment import TaskReader

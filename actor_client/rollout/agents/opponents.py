@@ -13,9 +13,8 @@ from rollcast.specs import BehaviorSpec
 
 from actor_client.policy.actions import ActingPolicy, Actions, FloatArray, merged
 from actor_client.policy.noise import Noise
-from actor_client.rollout.agents.interface import AgentRequest, EndedAgents
+from actor_client.rollout.agents.interface import AgentRequest, EndedAgents, joined
 from actor_client.rollout.agents.players import AgentEpisode, PlayedRound
-from actor_client.rollout.agents.rows import joined
 from actor_client.rollout.agents.scripts import ScriptedOpponent
 from actor_client.rollout.assignment import Seat
 from actor_client.rollout.episodes import FinishedGame

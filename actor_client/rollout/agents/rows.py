@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from rollcast.enums import GroupEnd, SegmentEnd
 from rollcast.specs import BehaviorSpec
 
-from actor_client.policy.actions import NO_MEMORY, Actions, MaskArray, MemoryForm
-from actor_client.rollout.agents.interface import AskingAgents
+from actor_client.policy.actions import NO_MEMORY, Actions, MemoryForm
 from actor_client.rollout.chunks import Rows, remembered_rows
 
 Index = NDArray[np.int64]
@@ -289,17 +288,3 @@ class RowPool:
         return [values.take(rows, axis=0) for values in self.observations], (
             None if masks is None or masks.all() else masks
         )
-
-
-def joined(batches: Sequence[AskingAgents]) -> tuple[Sequence[NDArray[Any]], MaskArray | None]:
-    """Returns the joined observations of all agents, [sum of n, *shape] each, and their masks; None = all choices."""
-    if len(batches) == 1:
-        return batches[0].observations, batches[0].masks
-    columns = zip(*(batch.observations for batch in batches), strict=True)
-    observations = [np.concatenate(column) for column in columns]
-    given = [batch.masks for batch in batches if batch.masks is not None]
-    if not given:
-        return observations, None
-    width = given[0].shape[1]
-    masks = [np.ones((len(batch.ids), width), np.uint8) if batch.masks is None else batch.masks for batch in batches]
-    return observations, np.concatenate(masks)

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 
+from rollcast.extras import install
+
+from learner.shared import plugins
+from learner.shared.exits import ExitCode, UserError
 from learner.shared.settings.base import Path
+from learner.shared.settings.extensions import ENCODERS
 from learner.shared.settings.hyperparameters import (
     ActorCriticHyperparameters,
     HyperparameterSettings,
@@ -12,16 +18,19 @@ from learner.shared.settings.hyperparameters import (
     built_trainers,
     trainers_with,
 )
+from learner.shared.settings.network import VISUAL_ENCODERS
 from learner.shared.settings.options import RunOptions
 from learner.shared.settings.parameters import MAX_FLOAT32, ParameterSettings
 from learner.shared.settings.problems import Problems, did_you_mean
+from learner.shared.settings.rewards import LearnedSignalSettings
+from learner.shared.settings.service import OWN_STATS_WRITERS
 from learner.shared.settings.trainer import TrainerSettings
 
 SEATS = 2
 """Seats of a game that is rated."""
 
 
-def _blocks(options: RunOptions) -> Iterator[tuple[Path, TrainerSettings]]:
+def blocks(options: RunOptions) -> Iterator[tuple[Path, TrainerSettings]]:
     """Yields the settings of every behavior, then the defaults, each with its path."""
     for name, settings in options.behaviors.items():
         yield ("behaviors", name), settings
@@ -35,14 +44,14 @@ def _listed(has: Callable[[type[HyperparameterSettings]], bool]) -> str:
 
 def unsupported(options: RunOptions) -> list[str]:
     """Returns one line for each requested feature that is not built yet; empty if the run can start."""
-    found = [line for path, settings in _blocks(options) for line in _not_built(".".join(path), settings)]
+    found = [line for path, settings in blocks(options) for line in _not_built(".".join(path), settings)]
     for name, parameter in (options.environment_parameters or {}).items():
         found.extend(_not_told(f"environment_parameters.{name}", name, parameter))
     if options.rollcast.trainers > 1 and not options.checkpoint_settings.inference:
         found.extend(
             f"{'.'.join(path)}.trainer_type: {settings.trainer_type} trains in one process; set rollcast.trainers to 1, or use one "
             f"of: {_listed(lambda model: not model.traits.replay)}"
-            for path, settings in _blocks(options)
+            for path, settings in blocks(options)
             if settings.traits.replay
         )
     return found
@@ -81,7 +90,7 @@ def _not_built(path: str, settings: TrainerSettings) -> Iterator[str]:
 def small_rings(options: RunOptions) -> Iterator[str]:
     """Yields one line for each behavior that needs more than a ring of fixed size, even with the smallest chunks."""
     ring_steps = options.rollcast.device_ring_steps
-    for path, settings in _blocks(options) if ring_steps is not None else ():
+    for path, settings in blocks(options) if ring_steps is not None else ():
         needed_steps = 2 * settings.hyperparameters.buffer_size + settings.time_horizon + 1
         if not settings.traits.replay and ring_steps is not None and ring_steps < needed_steps:
             yield (
@@ -119,8 +128,8 @@ def opponents_without_games(options: RunOptions) -> Iterator[str]:
     if not evaluation.opponents:
         return
     setting = "rollcast.evaluation.opponents"
-    blocks = list(_blocks(options))
-    if len(blocks) != 1 or blocks[0][1].self_play is None:
+    all_blocks = list(blocks(options))
+    if len(all_blocks) != 1 or all_blocks[0][1].self_play is None:
         yield f"{setting} needs a run with one behavior, which has self_play: add self_play, or remove the opponents"
     if evaluation.interval_steps is None:
         yield f"{setting} has no effect, because nothing is evaluated: set rollcast.evaluation.interval_steps"
@@ -131,6 +140,40 @@ def opponents_without_games(options: RunOptions) -> Iterator[str]:
             yield (
                 f"{setting}: {text!r} is a script, which only plays in training and in tournaments; name random, MODEL.onnx "
                 "or RUN@STEP"
+            )
+
+
+def code_of_packages(options: RunOptions) -> Iterator[tuple[str, str, str]]:
+    """Yields setting, name and group of each encoder, writer and callback that needs a package; acting needs only the first."""
+    for path, settings in blocks(options):
+        networks = {"network_settings": settings.network_settings}
+        for name, signal in settings.reward_signals.active().items():
+            if isinstance(signal, LearnedSignalSettings):
+                networks[f"reward_signals.{name}.network_settings"] = signal.network_settings
+        for place, network in networks.items():
+            if network.vis_encode_type not in VISUAL_ENCODERS:
+                yield f"{'.'.join(path)}.{place}.vis_encode_type", network.vis_encode_type, ENCODERS
+    if options.checkpoint_settings.inference:
+        return
+    service = options.rollcast
+    named = {"rollcast.stats_writers": service.stats_writers, "rollcast.callbacks": service.callbacks}
+    for setting, names in named.items():  # the settings are named like their groups of entry points
+        own = {*OWN_STATS_WRITERS} - {"wandb"} if setting == "rollcast.stats_writers" else ()
+        yield from ((setting, name, setting) for name in dict.fromkeys(names) if name not in own)
+
+
+def missing_code(options: RunOptions) -> Iterator[UserError]:
+    """Imports all `code_of_packages`, and yields an error for each that is missing."""
+    for setting, name, group in code_of_packages(options):
+        own = OWN_STATS_WRITERS if group == "rollcast.stats_writers" else ()
+        try:
+            plugins.find(setting, name, group, dict.fromkeys(own, print))
+        except UserError as error:
+            yield error
+        if own and name == "wandb" and find_spec("wandb") is None:
+            yield UserError(
+                ExitCode.MISSING_EXTRA,
+                f"rollcast.stats_writers names wandb, but the module 'wandb' is not installed; {install('wandb')}",
             )
 
 
@@ -148,7 +191,7 @@ def conflicts(options: RunOptions) -> Iterator[tuple[Path, str]]:
             ("checkpoint_settings", "inference"),
             "trains nothing, so rollcast.lockstep has no effect: remove one of them",
         )
-    for path, settings in _blocks(options):
+    for path, settings in blocks(options):
         yield from _unrepeatable(path, settings)
     lockstep, most = options.rollcast.lockstep, options.rollcast.max_sessions
     if lockstep.actors > most:
@@ -185,7 +228,7 @@ def _cautions(options: RunOptions) -> Iterator[tuple[Path, str]]:
             ("env_settings", "seed"),
             "is not set, so each new run draws another seed: set it to make lock-step runs equal",
         )
-    for path, settings in _blocks(options):
+    for path, settings in blocks(options):
         hyper = settings.hyperparameters
         if isinstance(hyper, ReplayHyperparameters) and not hyper.save_replay_buffer:
             text = "is false, but a resumed run is reproducible only with its replay memory; set it"

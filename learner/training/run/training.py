@@ -86,6 +86,7 @@ class TrainingSide:
         UserError: The state to resume from cannot be read or does not fit.
 
     Attributes:
+        link: As given.
         opened: What the service continues from.
         context: Shared state of trainers and parts.
         run: The trainers and the parts.
@@ -93,6 +94,7 @@ class TrainingSide:
     """
 
     def __init__(self, loaded: LoadedRun, folder: RunFolder, link: Link, reduce: Reduce | None = None) -> None:
+        self.link = link
         options = loaded.options
         checkpoints = CheckpointStore(folder)
         state = checkpoints.load_run_state() if folder.resuming else None

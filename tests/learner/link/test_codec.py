@@ -216,6 +216,6 @@ def test_an_array_is_what_its_buffer_holds(element: str, shape: list[int]) -> No
 
 def test_a_path_that_is_no_text_arrives() -> None:
     """The bytes of a path's name arrive, whatever they are."""
-    (hello,) = [message for message in MESSAGES if isinstance(message, Hello)]
+    (hello,) = [message for message in MESSAGES if type(message) is Hello]
     odd = replace(hello, folder=Path(os.fsdecode(b"results/\xff")))
     assert coded(odd).folder == odd.folder

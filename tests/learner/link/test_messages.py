@@ -27,7 +27,7 @@ from learner.link.control import (
 )
 from learner.link.footprint import EstimateMemory, Footprint, MemoryEstimate
 from learner.link.matches import Match, Seat
-from learner.link.opening import Begin, GiveUp, Hello, Logged, NotOpened, Opened
+from learner.link.opening import Begin, Check, Checked, GiveUp, Hello, Logged, NotOpened, Opened
 from learner.link.to_front import (
     Assign,
     Cut,
@@ -106,6 +106,8 @@ RECORD = GameRecord(7, "hex", 1, GameResult.DRAWN, ("a1", "b2"))
 LOADED = LoadedRun(Path("run.yaml"), RunOptions.model_validate(OPTIONS), {"behaviors.Walker": "yaml"}, ("a warning",))
 MESSAGES: tuple[Any, ...] = (
     Hello(LOADED, Path("results") / "run", resuming=True, initialize_from=None),
+    Check(LOADED, Path("results") / "run", resuming=False, initialize_from=Path("results") / "other"),
+    Checked(),
     Opened(
         2,
         3,
@@ -115,7 +117,7 @@ MESSAGES: tuple[Any, ...] = (
         {"clocks": [1.5]},
         frozenset({"Walker"}),
     ),
-    NotOpened(ExitCode.BAD_CHECKPOINT, "damaged"),
+    NotOpened(ExitCode.BAD_CHECKPOINT, "damaged", ("one", "two")),
     Begin(BoundAddresses("127.0.0.1:1", "127.0.0.1:2", tls=True)),
     GiveUp("no"),
     Follow(2, 3),

@@ -16,6 +16,7 @@ import torch
 import yaml
 from structlog.testing import capture_logs
 
+from learner.link.channel import Link
 from learner.link.to_front import Policy
 from learner.shared import descriptors
 from learner.shared.settings.load import load_run_options
@@ -43,7 +44,7 @@ def made(
     loaded = load_run_options(run_file, cli={"seed": str(seed)}, environ={})
     with opened(results, resume=resume) as folder:
         folder.initialize_from = initialize_from
-        run = TrainingRun(loaded, folder)
+        run = TrainingRun(loaded, folder, TrainingSide(loaded, folder, Link()))
         try:
             yield run
         finally:

@@ -14,6 +14,7 @@ import socket
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +23,7 @@ from rollcast.addresses import join_address, split_address
 from rollcast.auth import Principal, Role
 from rollcast.errors import WireError
 from rollcast.other_services import OF_TRAINERS
+from rollcast.signals import until
 from rollcast.throttle import Throttle
 
 from learner.link.entrance import Entrance
@@ -107,7 +109,7 @@ class RemoteDoor:
         """
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._closed.is_set() or len(self._waiting) == self._ranks)
+                until(partial(self._changed.wait_for, self._is_complete))
                 if self._closed.is_set():
                     return None
                 self._present = [self._waiting.pop(rank) for rank in range(self._ranks)]
@@ -116,6 +118,9 @@ class RemoteDoor:
                 return [each.connection for each in present]
             for each in present:  # those that live come again
                 each.connection.close()
+
+    def _is_complete(self) -> bool:
+        return self._closed.is_set() or len(self._waiting) == self._ranks
 
     def close(self) -> None:
         """Stops listening, and ends a wait in `gather`."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
-from rollcast.signals import die_with_parent, ignored, stop_signal_numbers
+from rollcast.signals import die_with_parent, ignored, stop_signal_numbers, take, until
 from rollcast.streams import prepare_streams
 from rollcast.text import in_one_line
 
@@ -114,7 +114,7 @@ class TrainerProgram:
         from learner.training.run.requirements import check_requirements  # noqa: PLC0415
 
         self._wire.start()
-        hello = self._hellos.get()
+        hello = take(self._hellos)
         if not self._is_awaited:
             signal.signal(signal.SIGTERM, ignored)  # a signal to all; if a rank dies, the service ends the others
         send = self._link.to_front.send
@@ -130,7 +130,7 @@ class TrainerProgram:
                     hello.loaded.options, FoundFolder(hello.folder, hello.resuming, hello.initialize_from)
                 )
                 send(Checked())
-                hello = self._hellos.get()
+                hello = take(self._hellos)
             return self._train(hello)
         except UserError as error:
             return self._refuse(NotOpened(error.exit_code, error.message, error.details))
@@ -160,7 +160,7 @@ class TrainerProgram:
             return self._follow(hello, reduce)
         self._side = TrainingSide(hello.loaded, folder, self._link, reduce)
         self._link.to_front.send(self._side.opened)
-        self._over.wait()
+        until(self._over.wait)
         return self._code()
 
     def _made_whole(self, message: ToTrainers) -> ToTrainers:
@@ -194,7 +194,7 @@ class TrainerProgram:
         from learner.training.run.run import failure_of  # noqa: PLC0415 - as above
 
         try:
-            told = self._follows.get()
+            told = take(self._follows)
             options = hello.loaded.options
             FollowingSide(
                 options, self._link, told, options.checkpoint_settings.run_id, reduce or SingleLearner()
@@ -206,7 +206,7 @@ class TrainerProgram:
             self._link.to_front.send(Failed(failed.exit_code, failed.message))
             if reduce is not None:
                 reduce.leave()  # so that rank 0 does not wait
-        self._over.wait()
+        until(self._over.wait)
         return ExitCode.OK
 
     def _refuse(self, reason: NotOpened) -> int:

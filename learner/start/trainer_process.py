@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import structlog
+from rollcast.signals import take
 
 from learner.link.channel import Link
 from learner.link.control import Closed, Failed, Stopped
@@ -103,7 +104,7 @@ class TrainerProcess:
             UserError: The process refuses to start, or ended.
         """
         self.link.to_trainers.send(question)
-        answer = self._answers.get()
+        answer = take(self._answers)
         if isinstance(answer, NotOpened):
             self.close()
             if answer.exit_code is not ExitCode.OK:

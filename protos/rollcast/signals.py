@@ -7,13 +7,14 @@ descriptor for signals would report those of the forked process to its parent.
 
 import ctypes
 import os
+import queue
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 _OURS: Final = frozenset({"rollcast", "learner", "actor_client"})
 _STOP: Final = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
@@ -23,6 +24,9 @@ _HELD_BACK: Final = tuple(
 _signals: Any = signal
 _mask: Any = getattr(_signals, "pthread_sigmask", None)  # Windows has none
 _before_fork: Final = threading.local()
+_LOOK_SECONDS: Final = 1.0
+"""Seconds after which a signal that has woken nobody is noticed."""
+Item = TypeVar("Item")
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 
 
@@ -38,6 +42,26 @@ def stop_signal_numbers() -> tuple[signal.Signals, ...]:
 def python_handler(number: signal.Signals) -> Any:
     """Returns what a new interpreter does with a signal."""
     return signal.default_int_handler if number is signal.SIGINT else signal.SIG_DFL
+
+
+def until(wait: Callable[[float], bool]) -> None:
+    """Waits in the main thread, and handles signals meanwhile.
+
+    A signal that comes just as a thread begins to wait for a lock does not wake it, and Python runs handlers in the main
+    thread alone: without an end of that wait, it would be lost.
+
+    Args:
+        wait: Waits so many seconds at most, and returns whether the wait is over.
+    """
+    while not wait(_LOOK_SECONDS):
+        pass
+
+
+def take(source: queue.SimpleQueue[Item]) -> Item:
+    """Waits for the next item of a queue as `until` does."""
+    while True:
+        with suppress(queue.Empty):
+            return source.get(timeout=_LOOK_SECONDS)
 
 
 @contextmanager

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,13 @@ def check_supported(loaded: LoadedRun) -> None:
             ExitCode.USAGE,
             f"checkpoint {service.resume_checkpoint} needs a run to resume: add --resume, or start a new run with "
             "--initialize-from or init_path",
+        )
+    ranks = os.environ.get("WORLD_SIZE", "1")
+    if service.lockstep is not None and ranks != "1":
+        raise UserError(
+            ExitCode.RUN_FILE,
+            f"rollcast.lockstep supports one learner process, but WORLD_SIZE is {ranks}: start the learner without "
+            "a launcher (rollcast.trainers starts trainers), or remove rollcast.lockstep",
         )
     if not checkpoints.inference:  # acting needs none of these files
         for summary, find in _IN_FILES.items():

@@ -153,7 +153,7 @@ class TrainerProgram:
         folder = RunFolder(
             hello.folder, None, run_id=run_id, resuming=hello.resuming, initialize_from=hello.initialize_from
         )
-        if not hello.is_again and is_over(options, folder):
+        if not self._rank and not hello.is_again and is_over(options, folder):
             return self._refuse(NotOpened(ExitCode.OK, "nothing is left to train"))
         reduce = None if self._ranks == 1 else self._join(options)
         if self._rank:
@@ -184,7 +184,7 @@ class TrainerProgram:
             mesh = self._meet(seconds)
         except (OSError, ValueError) as error:
             raise LostRankError(error) from error
-        os.environ.pop("WORLD_SIZE", None)  # this process is one of several on purpose
+        os.environ.pop("WORLD_SIZE", None)  # packages must not take this process for a rank of theirs
         return join_ranks(device, seconds, mesh)
 
     def _follow(self, hello: Hello, reduce: RankGroup | None) -> int:

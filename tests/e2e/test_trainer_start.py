@@ -65,6 +65,7 @@ def _saved(results: Path) -> Path:
     [
         ({}, {}, ["--resume"]),
         ({}, {"lockstep": {}}, ["--resume"]),
+        ({}, {"lockstep": {}, "trainers": 2}, ["--resume"]),
         ({}, {}, ["--resume", "--checkpoint=CHECKPOINT"]),
         ({}, {}, ["--run-id=new", "--initialize-from=run"]),
         ({"init_path": "CHECKPOINT"}, {}, ["--run-id=new"]),
@@ -72,7 +73,17 @@ def _saved(results: Path) -> Path:
         ({}, {}, ["--run-id=new", "--torch-device=cpu:0"]),
         ({}, {"callbacks": ["mine:Mine"]}, ["--run-id=new"]),
     ],
-    ids=["plain", "lock-step", "checkpoint", "initialize-from", "init-path", "ranks", "device", "code"],
+    ids=[
+        "plain",
+        "lock-step",
+        "lock-step of ranks",
+        "checkpoint",
+        "initialize-from",
+        "init-path",
+        "ranks",
+        "device",
+        "code",
+    ],
 )
 def test_the_service_never_loads_torch(
     settings: dict[str, Any], rollcast: dict[str, Any], arguments: list[str], tmp_path: Path

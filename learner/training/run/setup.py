@@ -187,7 +187,6 @@ def keep_freed_memory() -> None:
 WORKSPACE_VARIABLE: Final = "CUBLAS_WORKSPACE_CONFIG"
 WORKSPACES: Final = (":4096:8", ":16:8")
 """Workspace sizes with which cuBLAS adds in a fixed order, according to its manual."""
-RANKS_VARIABLE: Final = "WORLD_SIZE"
 
 
 def make_deterministic(device: torch.device, environ: Mapping[str, str] = os.environ) -> None:
@@ -198,7 +197,7 @@ def make_deterministic(device: torch.device, environ: Mapping[str, str] = os.env
         environ: Environment variables of the process.
 
     Raises:
-        UserError: Several learners share the run, or cuBLAS is configured differently.
+        UserError: cuBLAS is configured differently.
     """
     require_repeatable(device, environ)
     if device.type == "cuda":
@@ -216,15 +215,8 @@ def require_repeatable(device: torch.device, environ: Mapping[str, str] = os.env
         environ: Environment variables of the process.
 
     Raises:
-        UserError: Several learners share the run, or cuBLAS is configured differently.
+        UserError: cuBLAS is configured differently.
     """
-    ranks = environ.get(RANKS_VARIABLE, "1")
-    if ranks != "1":
-        raise UserError(
-            ExitCode.RUN_FILE,
-            f"rollcast.lockstep supports one learner process, but {RANKS_VARIABLE} is {ranks}: start the learner without "
-            "a launcher (rollcast.trainers starts trainers), or remove rollcast.lockstep",
-        )
     if device.type == "cuda":
         given = environ.get(WORKSPACE_VARIABLE)
         if given is not None and given not in WORKSPACES:

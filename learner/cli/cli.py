@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn, TextIO, TypeVar
 
 from rollcast.console import COMMANDS, add_completion, print_versions, report_old_package
 from rollcast.parsers import StrictParser, subparsers_of
@@ -31,18 +32,65 @@ from learner.cli.runs import add_backup, add_runs
 from learner.cli.serve_flags import RESUME_WORDS, add_settings, add_stopped_code
 from learner.cli.tournament import add_tournament
 from learner.cli.train_flags import add_train
+from learner.cli.trainer import add_trainer
 from learner.shared.exits import ExitCode, UserError
 from learner.shared.platform import operator_signal_numbers
-from learner.start.early_end import EarlyEnd
-from learner.start.remote_trainer import add_trainer
 
 if TYPE_CHECKING:
     from learner.cli.operator import Operator
     from learner.shared.settings.load import LoadedRun
     from learner.start.actors import TrainingActors
+    from learner.start.trainer_hosts import AwaitedTrainers
+    from learner.start.trainer_start import StartedTrainers
 
+T = TypeVar("T", bound="StartedTrainers | AwaitedTrainers")
 PROG = "rollcast-learner"
 _EXIT_CODES = "exit codes:\n" + "\n".join(f"  {code.value:3d}  {code.help}" for code in ExitCode)
+
+
+class EarlyEnd:
+    """Ends this process at once when a signal comes while no run handles it; everything that was to be saved is saved.
+
+    It raises no exception, which could be raised during an import that catches everything, and be lost.
+
+    Args:
+        code: Exit code.
+    """
+
+    def __init__(self, code: int) -> None:
+        self._code = code
+        self._trainers: StartedTrainers | AwaitedTrainers | None = None
+        self._is_starting = False
+        self._is_asked = False
+
+    def listen(self) -> None:
+        """Handles signals from now on, except while a run handles them."""
+        for number in stop_signal_numbers():
+            signal.signal(number, self._on_signal)
+
+    def start(self, make: Callable[[], T]) -> T:
+        """Starts trainers, which will leave nothing behind; a signal waits until they can be ended."""
+        self._is_starting = True
+        try:
+            self._trainers = made = make()
+        finally:
+            self._is_starting = False
+            if self._is_asked:
+                self._leave()
+        return made
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        self._is_asked = True
+        if not self._is_starting:
+            self._leave()
+
+    def _leave(self) -> NoReturn:
+        trainers, self._trainers = self._trainers, None  # another signal does not wait for them
+        if trainers is not None:
+            trainers.kill()
+            trainers.__exit__(None, None, None)
+        os._exit(self._code)
 
 
 class _Parser(StrictParser):
@@ -296,7 +344,7 @@ def _serve(parsed: argparse.Namespace) -> int:
     early_end = EarlyEnd(parsed.stopped_code or ExitCode.INTERRUPTED)
     early_end.listen()
     if parsed.restarts:
-        from learner.start.restarting import supervise
+        from learner.cli.restarting import supervise
 
         words = RESUME_WORDS
         return supervise(parsed.arguments, parsed.restarts, resume_words=words, stopped_code=parsed.stopped_code)
@@ -343,15 +391,11 @@ def _learn(loaded: LoadedRun, stopped_code: int, early_end: EarlyEnd, actors: Tr
             # They load torch while this process loads the service.
             started = stack.enter_context(early_end.start(lambda: StartedTrainers(service.trainers)))
         with needing_extra("serve"):
+            from learner.shared.observe import logs
             from learner.start.app import serve
-        return serve(loaded, started=started, stopped_code=stopped_code, early_end=early_end, actors=actors)
-
-
-def _trainer(parsed: argparse.Namespace) -> int:
-    from learner.start.remote_trainer import train_for
-
-    with needing_extra("trainer"):
-        return train_for(parsed, lambda line: print(f"trainer: {line}", file=sys.stderr, flush=True))
+        log_file, options = logs.LogFile(), loaded.options
+        logs.configure(service.log_format, "debug" if options.debug else "info", file=log_file)
+        return serve(loaded, started, stopped_code, early_end, actors=actors, log_file=log_file)
 
 
 def _check_config(parsed: argparse.Namespace) -> int:
@@ -497,7 +541,7 @@ _COMMANDS: Mapping[str, Callable[[argparse.ArgumentParser], None]] = {
     "certs": lambda parser: add_certs(parser, _certs),
     "evaluate": add_evaluate,
     "tournament": add_tournament,
-    "trainer": lambda parser: add_trainer(parser, _trainer),
+    "trainer": add_trainer,
     "runs": add_runs,
     "backup": add_backup,
     "compare": add_compare,

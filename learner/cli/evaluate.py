@@ -13,6 +13,7 @@ from learner.cli.run_flags import (
     env_seed,
     load_run,
     needing_extra,
+    report_of,
     run_folder,
     seed_of,
 )
@@ -175,4 +176,4 @@ def _evaluate(parsed: argparse.Namespace) -> int:
         own_actor=own,
         against=tuple(parsed.against),
     )
-    return evaluate(request, as_json=parsed.json)
+    return report_of(loaded, lambda: evaluate(request), as_json=parsed.json)

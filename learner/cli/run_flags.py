@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-from collections.abc import Collection, Iterator, Sequence
+import sys
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from learner.shared.results import listing
 
 if TYPE_CHECKING:
     from learner.shared.settings.load import LoadedRun
+    from learner.start.evaluate_run import Report
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
@@ -116,6 +118,22 @@ def load_run(
         set_items=["rollcast.http=false", *set_items],
         environ=dict(os.environ),
     )
+
+
+def report_of(loaded: LoadedRun, play: Callable[[], Report], *, as_json: bool) -> int:
+    """Plays games with a log, prints the report, and returns the exit code.
+
+    Args:
+        loaded: The settings.
+        play: Plays.
+        as_json: Print JSON in place of the table.
+    """
+    from learner.shared.observe import logs  # noqa: PLC0415 - help needs none of it
+
+    logs.configure(loaded.options.rollcast.log_format, "info")
+    report = play()
+    sys.stdout.write(f"{report.document if as_json else report.table}\n")
+    return ExitCode.OK if report.is_complete else ExitCode.EVALUATION_CUT_SHORT
 
 
 @contextlib.contextmanager

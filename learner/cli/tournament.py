@@ -13,6 +13,7 @@ from learner.cli.run_flags import (
     env_seed,
     load_run,
     needing_extra,
+    report_of,
     run_folder,
     seed_of,
 )
@@ -144,4 +145,4 @@ def _tournament(parsed: argparse.Namespace) -> int:
         output=Path(parsed.output) if parsed.output else folder / "tournament",
         starts_over=parsed.force,
     )
-    return hold(request, as_json=parsed.json)
+    return report_of(loaded, lambda: hold(request), as_json=parsed.json)

@@ -34,6 +34,7 @@ def act(
     snapshots: SnapshotFiles | None = None,
     site: Site | None = None,
     own_tokens: Sequence[TokenRow] = (),
+    takes_signals: bool = True,
 ) -> Served:
     """Runs a run that does not train from start to end, and returns how it ended.
 
@@ -47,6 +48,7 @@ def act(
         snapshots: Policies of players, which actors fetch.
         site: The status page; None for none.
         own_tokens: Tokens of actors that the command itself starts.
+        takes_signals: Whether signals of the process stop the run.
 
     Raises:
         UserError: The run file no longer has a saved behavior, the saved run is damaged, an address is unavailable, or a
@@ -67,6 +69,7 @@ def act(
         site=site,
         snapshots=snapshots,
         own_tokens=own_tokens,
+        takes_signals=takes_signals,
     )
     if saved is not None:
         _restore_behaviors(front, saved)

@@ -8,24 +8,22 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
 import structlog
 
-from learner.link.channel import Link, Transport, as_it_is
+from learner.link.channel import Link
 from learner.service.calls.listening import ADDRESS, HeldPorts, hold, require_free
 from learner.service.calls.server import require_descriptors
 from learner.service.run.front import Served
 from learner.service.run.stopping import SIGNAL
 from learner.service.web.status_site import check_http
 from learner.shared.exits import ExitCode, UserError
-from learner.shared.observe import logs
 from learner.shared.observe.address import STARTS_AGAIN, remove_addresses, write_awaited
 from learner.shared.observe.logs import LogFile
 from learner.shared.runfolder.runfolder import FoundFolder, RunFolder, open_run_folder
 from learner.shared.settings.load import LoadedRun
 from learner.start.actors import END_SECONDS, TrainingActors
-from learner.start.early_end import EarlyEnd
 from learner.start.last_start import left_out
 from learner.start.preflight import check_folder, check_supported, folder_arguments, has_requirements
 from learner.start.rank_processes import RankProcesses
@@ -39,33 +37,41 @@ MOST_DEATHS: Final = 3
 _DEATHS_SECONDS: Final = 600.0
 
 log = structlog.get_logger(__name__)
+T = TypeVar("T", bound=StartedTrainers | AwaitedTrainers)
+
+
+class Starting(Protocol):
+    """Handles signals while no run does."""
+
+    def start(self, make: Callable[[], T]) -> T:
+        """Returns trainers that it makes, and that such a signal ends."""
 
 
 def serve(
     loaded: LoadedRun,
-    transport: Transport = as_it_is,
     started: StartedTrainers | None = None,
     stopped_code: int = ExitCode.OK,
-    early_end: EarlyEnd | None = None,
+    early_end: Starting | None = None,
     *,
     actors: TrainingActors | None = None,
+    log_file: LogFile | None = None,
 ) -> int:
     """Runs a learner until its run ends, and returns the exit code.
 
+    Any thread of any program may call it: without `early_end` and `log_file`, it leaves signals and logs to the program.
+
     Args:
         loaded: The settings and their sources.
-        transport: Function through which messages between the service and the trainers pass.
         started: The process of the trainers; None if they are threads of this one.
         stopped_code: Exit code if a signal ended the run before its end and everything was saved.
-        early_end: Handles signals while no run does; None if nothing handles them.
+        early_end: Handles signals while no run does; None if signals do not end the run. Otherwise call this in the main thread.
         actors: The actors to start once the learner listens; None for none.
+        log_file: Takes the log of this process for the run folder; None if nothing does.
 
     Raises:
         UserError: The run cannot start, or a trainer failed.
     """
     options = loaded.options
-    log_file = LogFile()
-    logs.configure(options.rollcast.log_format, "debug" if options.debug else "info", file=log_file)
     if actors is not None and actors.chosen:
         log.info("settings", note=actors.chosen)
     for warning in loaded.warnings:
@@ -77,19 +83,20 @@ def serve(
     check_http(loaded)
     found = check_folder(loaded)
     with contextlib.ExitStack() as held:
-        trainers = held.enter_context(contextlib.closing(_Trainers(loaded, transport, started, early_end)))
+        trainers = held.enter_context(contextlib.closing(_Trainers(loaded, started, early_end)))
         trainers.check(found)
         folder = held.enter_context(open_run_folder(**folder_arguments(options)))
-        held.enter_context(log_file.opened(folder.path))
+        if log_file is not None:
+            held.enter_context(log_file.opened(folder.path))
         remove_addresses(folder.path)  # of a learner that was killed: a command would say that this one does not answer
         log.info("learner_starts", run=folder.run_id, resumed=folder.resuming, next=_next_step(loaded, folder))
         if options.checkpoint_settings.inference:  # in this process, which loads torch
             from learner.start.inference import serve_inference  # noqa: PLC0415
 
-            return serve_inference(loaded, folder, transport)
+            return serve_inference(loaded, folder, takes_signals=early_end is not None)
         if folder.resuming:
             _name_what_is_left_out(folder, loaded)
-        ending = _train(loaded, folder, trainers, actors)
+        ending = _train(loaded, folder, trainers, actors, takes_signals=early_end is not None)
         if ending is None:
             return ExitCode.OK
         if actors is not None:
@@ -104,17 +111,13 @@ class _Trainers:
 
     Args:
         loaded: The settings and their sources.
-        transport: Function through which messages pass.
         started: The process that was started for them; None for threads, and for ranks that `open` starts.
-        early_end: Handles signals while they start.
+        early_end: Handles signals while they start; None if nothing does.
     """
 
-    def __init__(
-        self, loaded: LoadedRun, transport: Transport, started: StartedTrainers | None, early_end: EarlyEnd | None
-    ) -> None:
-        self._loaded, self._transport = loaded, transport
-        self._service = loaded.options.rollcast
-        self._early_end = early_end or EarlyEnd(ExitCode.INTERRUPTED)
+    def __init__(self, loaded: LoadedRun, started: StartedTrainers | None, early_end: Starting | None) -> None:
+        self._loaded, self._service = loaded, loaded.options.rollcast
+        self._early_end = early_end
         self._has_process = started is not None or self._service.has_ranks
         self._started: StartedTrainers | AwaitedTrainers | None = started
         self._process: TrainerProcess | None = None
@@ -140,11 +143,8 @@ class _Trainers:
 
             check_requirements(options, found)
         else:
-            with (
-                self._early_end.start(StartedTrainers) as other,
-                contextlib.closing(TrainerProcess(other, Link())) as it,
-            ):
-                it.check(self._loaded, found)
+            with self._started_by(StartedTrainers) as it, contextlib.closing(TrainerProcess(it, Link())) as process:
+                process.check(self._loaded, found)
 
     def open(self, folder: RunFolder, *, is_again: bool) -> Trainers | None:
         """Starts them unless they are, and returns their side of the run; None if nothing is left to train.
@@ -154,7 +154,7 @@ class _Trainers:
         """
         if self._has_process:
             if self._started is None:
-                self._started = self._early_end.start(lambda: self._start(folder))
+                self._started = self._started_by(lambda: self._make(folder))
                 self._held.push(self._started)
             process = self._process or self._connected(self._started)
             return process if process.open(self._loaded, folder, is_again=is_again) else None
@@ -163,14 +163,17 @@ class _Trainers:
 
         if is_over(self._loaded.options, folder):
             return None
-        return TrainingSide(self._loaded, folder, Link(self._transport))
+        return TrainingSide(self._loaded, folder, Link())
 
     def close(self) -> None:
         """Ends what is left of them, as the ring of shared memory of a dead process; `open` starts others."""
         self._held.close()
         self._started = self._process = None
 
-    def _start(self, folder: RunFolder) -> StartedTrainers | AwaitedTrainers:
+    def _started_by(self, make: Callable[[], T]) -> T:
+        return make() if self._early_end is None else self._early_end.start(make)
+
+    def _make(self, folder: RunFolder) -> StartedTrainers | AwaitedTrainers:
         address = self._service.trainer_address
         if address is None:
             return StartedTrainers(self._service.trainers)
@@ -178,7 +181,7 @@ class _Trainers:
 
     def _connected(self, started: StartedTrainers | AwaitedTrainers) -> TrainerProcess:
         kind = RankProcesses if self._service.has_ranks else TrainerProcess
-        self._process = process = kind(started, Link(self._transport))
+        self._process = process = kind(started, Link())
         self._held.callback(process.close)
         return process
 
@@ -229,7 +232,9 @@ class Deaths:
         return self.count < MOST_DEATHS
 
 
-def _train(loaded: LoadedRun, folder: RunFolder, trainers: _Trainers, actors: TrainingActors | None) -> Served | None:
+def _train(
+    loaded: LoadedRun, folder: RunFolder, trainers: _Trainers, actors: TrainingActors | None, *, takes_signals: bool
+) -> Served | None:
     """Trains until the run ends; returns None if nothing was left to train.
 
     If the process of the trainers is killed, another one resumes the run at the same addresses. For actors this is a restart of the
@@ -247,7 +252,7 @@ def _train(loaded: LoadedRun, folder: RunFolder, trainers: _Trainers, actors: Tr
                 side = trainers.open(folder, is_again=deaths.count > 0)
                 if side is None:
                     return None
-                run = TrainingRun(loaded, folder, side, run, actors=actors)
+                run = TrainingRun(loaded, folder, side, run, actors=actors, takes_signals=takes_signals)
                 held.close()  # the service listens next
                 return run.serve()
             except UserError as error:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import structlog
 from rollcast.enums import AssignmentRole
 from rollcast.text import printable
 
-from learner.link.channel import Link, Transport, as_it_is
+from learner.link.channel import Link
 from learner.link.control import Finished
 from learner.link.matches import match_numbers
 from learner.link.to_front import StartMatch
@@ -22,7 +22,6 @@ from learner.service.calls.listening import require_free
 from learner.service.calls.server import require_descriptors
 from learner.service.view.display import how_to_start
 from learner.shared.exits import ExitCode, UserError
-from learner.shared.observe import logs
 from learner.shared.observe.address import BoundAddresses
 from learner.shared.runfolder.snapshots import SnapshotFiles
 from learner.shared.settings.load import LoadedRun
@@ -174,20 +173,32 @@ class OfflineEvaluation(RunPart):
             )
 
 
-def evaluate(request: EvaluationRequest, *, as_json: bool = False, transport: Transport = as_it_is) -> int:
-    """Runs an evaluation, prints its results, and returns the exit code.
+class Report(NamedTuple):
+    """The result of what a command played.
+
+    Attributes:
+        document: JSON.
+        table: Text for people.
+        is_complete: Whether all was played.
+    """
+
+    document: str
+    table: str
+    is_complete: bool
+
+
+def evaluate(request: EvaluationRequest) -> Report:
+    """Runs an evaluation, and returns its results.
 
     Args:
         request: Arguments of the evaluation.
-        as_json: Print JSON in place of the table.
-        transport: Function through which messages between the service and the trainers pass.
 
     Raises:
         UserError: The run, its checkpoint or an address cannot be used.
     """
     prepare(request.loaded)
     with TemporaryDirectory() as folder:
-        results, is_complete, named = _play(request, transport, SnapshotFiles(Path(folder)))
+        results, is_complete, named = _play(request, SnapshotFiles(Path(folder)))
     document = {
         "run": str(request.folder),
         "checkpoint": request.checkpoint,
@@ -198,8 +209,7 @@ def evaluate(request: EvaluationRequest, *, as_json: bool = False, transport: Tr
     }
     if request.own_actor is not None and request.own_actor.video is not None:
         log.info("videos", folder=str(request.own_actor.video))
-    sys.stdout.write(f"{json.dumps(document, indent=2) if as_json else table(results, named)}\n")
-    return ExitCode.OK if is_complete else ExitCode.EVALUATION_CUT_SHORT
+    return Report(json.dumps(document, indent=2), table(results, named), is_complete)
 
 
 def table(results: Sequence[EvaluationResult], named: Mapping[str, int] | None = None) -> str:
@@ -245,13 +255,12 @@ def _more(result: EvaluationResult, named_step: int | None) -> str:
 
 
 def _play(
-    request: EvaluationRequest, transport: Transport, snapshots: SnapshotFiles
+    request: EvaluationRequest, snapshots: SnapshotFiles
 ) -> tuple[list[EvaluationResult], bool, Mapping[str, int]]:
     """Serves until all episodes are played or the evaluation is stopped.
 
     Args:
         request: Arguments of the evaluation.
-        transport: Function through which messages between the service and the trainers pass.
         snapshots: Keeps the policies of opponents.
 
     Returns:
@@ -262,9 +271,7 @@ def _play(
     """
     states = SavedPolicies(request.folder, request.checkpoint, request.behavior)
     options = with_only(without_training_limits(request.loaded), states.names, self_play=bool(request.against))
-    context = RunContext(
-        options, Link(transport), run_id=request.folder.resolve().name, generation=1, seed=request.seed
-    )
+    context = RunContext(options, Link(), run_id=request.folder.resolve().name, generation=1, seed=request.seed)
     states.restore_lessons(context.lessons)
     evaluation = OfflineEvaluation(
         request, context, states, _opponents(request, states, snapshots, GameRecords(None, context.meters))
@@ -319,7 +326,7 @@ def _opponents(
 
 
 def prepare(loaded: LoadedRun) -> None:
-    """Begins the log, and checks that the service can start.
+    """Checks that the service can start.
 
     Args:
         loaded: The settings.
@@ -328,6 +335,5 @@ def prepare(loaded: LoadedRun) -> None:
         UserError: The address cannot be used.
     """
     service = loaded.options.rollcast
-    logs.configure(service.log_format, "info")
     require_descriptors(service)
     require_free(service.address, "--address")

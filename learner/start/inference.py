@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import structlog
 from rollcast.enums import AssignmentRole
 
-from learner.link.channel import Link, Transport, as_it_is
+from learner.link.channel import Link
 from learner.link.matches import Game, games_of
 from learner.link.to_trainers import Experience
 from learner.service.run.front import Site
@@ -117,7 +117,7 @@ class Watching(RunPart):
             )
 
 
-def serve_inference(loaded: LoadedRun, folder: RunFolder, transport: Transport = as_it_is) -> int:
+def serve_inference(loaded: LoadedRun, folder: RunFolder, *, takes_signals: bool) -> int:
     """Serves a policy until it is stopped, and returns the exit code.
 
     Raises:
@@ -127,7 +127,7 @@ def serve_inference(loaded: LoadedRun, folder: RunFolder, transport: Transport =
     service = options.rollcast
     store = CheckpointStore(folder)
     state = store.load_run_state() if folder.resuming else None
-    link = Link(transport)
+    link = Link()
     generation = folder.next_generation(at_least=0 if state is None else state.generation)
     seed = choose_seed(options, {} if state is None else state.extra)
     context = RunContext(options, link, run_id=folder.run_id, generation=generation, seed=seed, folder=folder.path)
@@ -147,6 +147,7 @@ def serve_inference(loaded: LoadedRun, folder: RunFolder, transport: Transport =
             tell,
             saved=None if state is None else state.behaviors_table,
             role=AssignmentRole.LEARN,
+            takes_signals=takes_signals,
             site=Site(folder.path, http_address_is_default(loaded), AboutRun(folder.path, loaded)),
         )
     finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -12,7 +11,7 @@ from typing import Final
 
 import structlog
 
-from learner.link.channel import Link, Transport, as_it_is
+from learner.link.channel import Link
 from learner.link.control import Finished
 from learner.service.view.display import how_to_start
 from learner.shared.exits import ExitCode, UserError
@@ -24,7 +23,7 @@ from learner.shared.runfolder.status import TrainingStatus
 from learner.shared.runfolder.store import read_run_state
 from learner.shared.settings.load import LoadedRun
 from learner.start.acting import act
-from learner.start.evaluate_run import prepare
+from learner.start.evaluate_run import Report, prepare
 from learner.start.finished_run import with_only, without_training_limits
 from learner.start.tournament_report import Standing, document, plot, table
 from learner.training.matches.game_records import GameRecords
@@ -82,13 +81,11 @@ class TournamentRequest:
     starts_over: bool
 
 
-def hold(request: TournamentRequest, *, as_json: bool = False, transport: Transport = as_it_is) -> int:
-    """Plays a tournament, prints and writes its ratings, and returns the exit code.
+def hold(request: TournamentRequest) -> Report:
+    """Plays a tournament, writes its ratings, and returns them.
 
     Args:
         request: Arguments of the tournament.
-        as_json: Print JSON in place of the table.
-        transport: Function through which messages between the service and the trainers pass.
 
     Raises:
         UserError: The run, a player, a folder or an address cannot be used.
@@ -100,7 +97,7 @@ def hold(request: TournamentRequest, *, as_json: bool = False, transport: Transp
         stack.callback(_locked(request).release)
         terms = Terms(rules.behavior, rules.random_moves, rules.is_deterministic)
         journal = stack.enter_context(Journal(request.output / GAMES_FILE, terms))
-        tournament = _play(request, rules, behaviors, journal, transport)
+        tournament = _play(request, rules, behaviors, journal)
     standing = Standing(rules.players, tournament.results, tournament.standings)
     is_done = tournament.is_done
     told = {"run": str(request.folder), **asdict(terms), "is_complete": is_done}
@@ -110,8 +107,7 @@ def hold(request: TournamentRequest, *, as_json: bool = False, transport: Transp
     for script in missing_scripts(rules, tournament.results):
         log.warning("script_did_not_play", opponent=script, start=f"rollcast act ... --opponent {script}")
     _tell_end(request, rules, tournament)
-    sys.stdout.write(f"{text if as_json else table(standing)}\n")
-    return ExitCode.OK if is_done else ExitCode.EVALUATION_CUT_SHORT
+    return Report(text, table(standing), is_done)
 
 
 def _tell_end(request: TournamentRequest, rules: TournamentRules, tournament: Tournament) -> None:
@@ -210,11 +206,7 @@ def _locked(request: TournamentRequest) -> FolderLock:
 
 
 def _play(
-    request: TournamentRequest,
-    rules: TournamentRules,
-    behaviors: Mapping[str, object],
-    journal: Journal,
-    transport: Transport,
+    request: TournamentRequest, rules: TournamentRules, behaviors: Mapping[str, object], journal: Journal
 ) -> Tournament:
     """Serves until the tournament is done or stopped, and returns it.
 
@@ -222,7 +214,7 @@ def _play(
         UserError: A player or an address cannot be used, or the games cannot be written.
     """
     options = with_only(without_training_limits(request.loaded), behaviors, self_play=True)
-    link, run_id = Link(transport), request.folder.resolve().name
+    link, run_id = Link(), request.folder.resolve().name
     seed = (request.seed + journal.start - 1) % 2**31  # another start must not repeat the games of the ones before
     context = RunContext(options, link, run_id=run_id, generation=journal.start, seed=seed)
     status = TrainingStatus.load(request.folder / "run_logs" / "training_status.json")

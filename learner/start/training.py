@@ -51,6 +51,7 @@ class TrainingRun:
         folder: The run folder, open.
         trainers: The trainers' side.
         actors: The actors to start once the learner listens; None for none.
+        takes_signals: Whether signals of the process stop the run.
         before: The start whose trainers died: this one listens where it did, so that its actors find it, counts its time
             and stays paused; None for the first.
 
@@ -71,6 +72,7 @@ class TrainingRun:
         before: TrainingRun | None = None,
         *,
         actors: TrainingActors | None = None,
+        takes_signals: bool = True,
     ) -> None:
         self._actors = actors
         bound = None if before is None else before.bound
@@ -97,6 +99,7 @@ class TrainingRun:
                 history=open_learner_history(opened.generation),
                 has_own_actors=actors is not None,
                 own_tokens=() if actors is None else actors.tokens,
+                takes_signals=takes_signals,
                 falls_back=bound is None and actors is not None and actors.may_move,
             )
             if before is not None:

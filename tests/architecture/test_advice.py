@@ -92,7 +92,7 @@ READERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("learner/shared/introduction.py", TRAINER),
     ("learner/cli/operator.py", OPERATORS),
     ("learner/start/remote_door.py", TRAINER),
-    ("learner/start/remote_trainer.py", TRAINER),
+    ("learner/cli/trainer.py", TRAINER),
     ("learner/start/tournament_run.py", TOURNAMENT),
     ("learner/start", ()),  # help, and whole commands
     ("learner/training/matches/players.py", TOURNAMENT),

@@ -126,6 +126,7 @@ class Front:
         falls_back: Whether to take a free port if that for actors is in use.
         has_own_actors: Whether the command itself starts actors, so that nobody has to be told how to.
         own_tokens: Tokens of these actors.
+        takes_signals: Whether signals of the process stop the run and call its operators' actions.
 
     Attributes:
         ledger, behaviors, sessions: The ledger, the declared behaviors and the actors.
@@ -152,16 +153,15 @@ class Front:
         falls_back: bool = False,
         has_own_actors: bool = False,
         own_tokens: Sequence[TokenRow] = (),
+        takes_signals: bool = True,
     ) -> None:
-        self._falls_back, self._has_own_actors = falls_back, has_own_actors
+        self._falls_back, self._has_own_actors, self._takes_signals = falls_back, has_own_actors, takes_signals
         self._snapshots = snapshots
         self._options = options
         self._service = options.rollcast
         self._link = link
         self._run_id, self._generation, self._seed = run_id, generation, seed
-        self._task = task
-        self._trains = trains
-        self._site = site
+        self._task, self._trains, self._site = task, trains, site
         # Without a folder no command finds the token, so only operators of a token file change the run.
         self._token = unkept_token() if site is None else operator_token(options.rollcast, site.folder)
         own = (own_row(OPERATOR, Role.OPERATOR, self._token.reveal()), *own_tokens)
@@ -267,7 +267,10 @@ class Front:
         throttle_accept_errors(asyncio.get_running_loop())
         server = self._make_server(assignment)
         site = self._make_site(server)
-        with self.stopping.listening(), OperatorSignals(self.control, self._identity.audit).listening():
+        with contextlib.ExitStack() as listening:
+            listening.enter_context(self.stopping.listening(takes_signals=self._takes_signals))
+            if self._takes_signals:
+                listening.enter_context(OperatorSignals(self.control, self._identity.audit).listening())
             await server.start(falls_back=self._falls_back)
             try:
                 if site is not None:

@@ -86,14 +86,17 @@ class Stopping:
             self._loop.call_soon_threadsafe(lambda: self.ask(reason, final=final, error=error))
 
     @contextlib.contextmanager
-    def listening(self) -> Iterator[None]:
+    def listening(self, *, takes_signals: bool = True) -> Iterator[None]:
         """Accepts requests from threads and signals within the block, which runs in the event loop's thread.
 
         The handlers are Python's and not the loop's, so that a signal is handled while the loop is busy.
+
+        Args:
+            takes_signals: Whether signals count; then the thread is the main one.
         """
         self._loop = asyncio.get_running_loop()
         try:
-            with handling(self._on_signal):
+            with handling(self._on_signal) if takes_signals else contextlib.nullcontext():
                 yield
         finally:
             self._loop = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import socket
@@ -14,16 +15,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import structlog
 import yaml
 
+from learner.cli.cli import EarlyEnd
 from learner.shared import platform
 from learner.shared.exits import ExitCode, UserError
+from learner.shared.observe import logs
 from learner.shared.observe.address import ADDRESS_FILE, read_addresses
 from learner.shared.runfolder.documents import read_document
 from learner.shared.settings.load import LoadedRun, load_run_options
 from learner.start import app
 from learner.start.actors import TrainingActors, TrainingRequest
-from learner.start.app import MOST_DEATHS, Deaths, serve
+from learner.start.app import MOST_DEATHS, Deaths
 from learner.start.evaluate_run import EvaluationRequest, evaluate
 from learner.training.trainers.loop import TrainerLoop
 from tests.e2e.processes import wait_until
@@ -48,6 +52,13 @@ def load(results: Path, *, behavior: str = NAME, settings: dict[str, Any] | None
     path.write_text(yaml.safe_dump({**document, "rollcast": {"address": "127.0.0.1:0"}}))
     given = {"run_id": "run", "results_dir": str(results), "max_wall_seconds": "0.2", **flags}
     return load_run_options(path, cli=given)
+
+
+def serve(loaded: LoadedRun, *, actors: TrainingActors | None = None) -> int:
+    """Runs a learner with the log and the signals of the command."""
+    file = logs.LogFile()
+    logs.configure(loaded.options.rollcast.log_format, file=file)
+    return app.serve(loaded, early_end=EarlyEnd(ExitCode.INTERRUPTED), actors=actors, log_file=file)
 
 
 def summary(results: Path) -> dict[str, Any]:
@@ -160,6 +171,42 @@ def test_a_restart_brings_trainers_before_actors(tmp_path: Path) -> None:
     assert content["ledger"]["lost"] == {"restart": 7}
     assert content["ledger"]["unknown"] == 1
     assert content["onnx_path"] is not None
+
+
+@pytest.mark.parametrize("is_main", [True, False])
+def test_another_program_keeps_its_signals_logs_and_life(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_main: bool
+) -> None:
+    """In any thread of another program, a learner returns or raises, and takes neither signals nor logs."""
+    codes: list[int] = []
+    taken: list[int] = []
+    take = signal.signal
+
+    def note(number: int, handler: Any) -> Any:
+        taken.append(number)
+        return take(number, handler)
+
+    monkeypatch.setattr(signal, "signal", note)
+    monkeypatch.setattr(os, "_exit", codes.append)
+    before = signal.getsignal(signal.SIGINT), logging.getLogger().handlers[:], structlog.get_config()
+
+    def program() -> None:
+        codes.append(app.serve(load(tmp_path)))
+        try:
+            app.serve(load(tmp_path, settings={"reward_signals": {}}))
+        except UserError as error:
+            codes.append(error.exit_code)
+
+    if is_main:
+        program()
+    else:
+        thread = threading.Thread(target=program)
+        thread.start()
+        thread.join(SECONDS)
+    assert codes == [ExitCode.OK, ExitCode.RUN_FILE]
+    assert set(taken) <= {signal.SIGINT}  # of asyncio, for its time
+    assert before == (signal.getsignal(signal.SIGINT), logging.getLogger().handlers[:], structlog.get_config())
+    assert summary(tmp_path)["stop_reason"] == "max_wall_seconds"
 
 
 def test_another_network_does_not_fit(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

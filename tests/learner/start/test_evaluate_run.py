@@ -21,7 +21,7 @@ from learner.shared.runfolder.snapshots import SnapshotFiles
 from learner.shared.settings.options import RunOptions
 from learner.shared.settings.service import EvaluationSettings, ServiceSettings
 from learner.start import evaluate_run
-from learner.start.evaluate_run import EvaluationRequest, OfflineEvaluation
+from learner.start.evaluate_run import EvaluationRequest, OfflineEvaluation, Report
 from learner.start.own_actor import ActorRequest, OwnActor
 from learner.training.matches.game_records import GameRecords
 from learner.training.matches.opponents import EvaluationOpponents
@@ -61,7 +61,12 @@ def test_an_own_actor_needs_no_identity(address: str | None, tmp_path: Path, mon
         "rollcast: {address: 10.0.0.5:7, certs: certs, tls_client_ca: ca.pem, trainer_address: 10.0.0.5:8}\n"
     )
     asked: list[EvaluationRequest] = []
-    monkeypatch.setattr(evaluate_run, "evaluate", lambda request, **_: asked.append(request))
+
+    def play(request: EvaluationRequest) -> Report:
+        asked.append(request)
+        return Report("", "", is_complete=True)
+
+    monkeypatch.setattr(evaluate_run, "evaluate", play)
     flags = [] if address is None else ["--address", address]
     parsed = build_parser().parse_args(["evaluate", str(tmp_path), "--env", "CartPole-v1", *flags])
     parsed.run(parsed)

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from learner.cli import restarting
 from learner.cli.cli import build_parser
+from learner.cli.restarting import supervise
 from learner.shared.exits import ExitCode
-from learner.start import restarting
-from learner.start.restarting import supervise
 from tests.e2e.processes import wait_until
 
 WORDS = frozenset({"auto", "true", "false"})
@@ -107,7 +107,7 @@ signal.sigwait({signal.SIGTERM})
 """
 SUPERVISOR = """
 import sys
-from learner.start.restarting import supervise
+from learner.cli.restarting import supervise
 sys.exit(supervise([], 5, resume_words=frozenset(), program=[sys.executable, "-c", *sys.argv[1:]]))
 """
 

@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import os
 import signal
-from collections.abc import Callable
+import sys
 from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
@@ -16,6 +16,7 @@ from rollcast.addresses import split_address
 from rollcast.parsers import add_old_spelling
 from rollcast.signals import stop_signal_numbers
 
+from learner.cli.run_flags import needing_extra
 from learner.shared.exits import ExitCode, UserError
 from learner.shared.introduction import Introduction
 from learner.shared.settings.addresses import AUTHORITY, is_local
@@ -39,13 +40,8 @@ _FILES: Final = (
 )
 
 
-def add_trainer(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int]) -> None:
-    """Adds the flags of ``trainer``.
-
-    Args:
-        parser: Its parser.
-        run: Runs the parsed command.
-    """
+def add_trainer(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of ``trainer``."""
     parser.add_argument("--learner", metavar="HOST:PORT", required=True, help="the learner's --trainer-address")
     add_old_spelling(parser, "--front", "--learner")
     parser.add_argument("--certs", metavar="DIR", type=Path, help=f"folder with {AUTHORITY} and {TOKEN_FILE}")
@@ -69,15 +65,16 @@ def add_trainer(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespa
         "--restarts", metavar="N", type=int, default=0,
         help="start again, up to N times, if the learner or another trainer was lost (default: 0)",
     )  # fmt: skip
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=_train_for)
 
 
-def train_for(parsed: argparse.Namespace, say: Callable[[str], object]) -> int:
+def _say(line: str) -> None:
+    sys.stderr.write(f"trainer: {line}\n")
+
+
+@needing_extra("trainer")
+def _train_for(parsed: argparse.Namespace) -> int:
     """Trains for a learner until its run ends, and returns the exit code.
-
-    Args:
-        parsed: The command line.
-        say: Called with each line for the terminal.
 
     Raises:
         UserError: The learner was not reached, or does not take this trainer.
@@ -88,22 +85,22 @@ def train_for(parsed: argparse.Namespace, say: Callable[[str], object]) -> int:
     security = _security(parsed)
     place = rank, ranks = place_among_ranks() if parsed.trainers is parsed.rank is None else _place(parsed)
     if parsed.restarts > 0:
-        from learner.start.restarting import supervise  # noqa: PLC0415 - of this case
+        from learner.cli.restarting import supervise  # noqa: PLC0415 - of this case
 
         return supervise(
             parsed.arguments, parsed.restarts, again=frozenset({ExitCode.TRAINER_FAILED}), who="the trainer"
         )
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        say(_TORCHRUN)
+        _say(_TORCHRUN)
     if "RANK" in os.environ:
         prepare()  # a launcher ends it
     else:
         for number in stop_signal_numbers():
             signal.signal(number, _end)
     introduction = Introduction(rank, ranks, version("rollcast"))
-    connection, meet = dial_front(parsed.learner, security, introduction, REACH_SECONDS, say, listen=parsed.address)
-    say(f"trains as rank {rank} of {ranks} for the learner at {parsed.learner}, whose log has what happens")
-    return TrainerProgram(connection, None, place, meet, is_awaited=True, say=say).run()
+    connection, meet = dial_front(parsed.learner, security, introduction, REACH_SECONDS, _say, listen=parsed.address)
+    _say(f"trains as rank {rank} of {ranks} for the learner at {parsed.learner}, whose log has what happens")
+    return TrainerProgram(connection, None, place, meet, is_awaited=True, say=_say).run()
 
 
 def _place(parsed: argparse.Namespace) -> tuple[int, int]:

@@ -52,7 +52,7 @@ def supervise(
         program: Command to which the arguments are added.
         first_wait_seconds: Time before the first restart.
     """
-    given, child = list(_without_restarts(arguments)), _Child()
+    given, child = _without(arguments, "--restarts", lambda _: True), _Child()
     for number in (*stop_signal_numbers(), *operator_signal_numbers()):
         signal.signal(number, child.pass_on)
     for done in range(restarts + 1):
@@ -66,7 +66,8 @@ def supervise(
             code = stopped_code or code
             break
         if resume_words is not None:
-            given = [*_without_resume(given, resume_words), "--resume=auto"]
+            kept = _without(given, "--force", lambda _: False)
+            given = [*_without(kept, "--resume", resume_words.__contains__), "--resume=auto"]
     if code == ExitCode.SUPERSEDED:
         return ExitCode.OK
     return code if code >= 0 else 128 - code
@@ -108,16 +109,6 @@ class _Child:
             self._stop.set()
         if self._process is not None and sys.platform != "win32":  # there, a console's Ctrl-C reaches both
             self._process.send_signal(number)
-
-
-def _without_restarts(arguments: Sequence[str]) -> Sequence[str]:
-    return _without(arguments, "--restarts", lambda _: True)
-
-
-def _without_resume(arguments: Sequence[str], words: frozenset[str]) -> Sequence[str]:
-    """Returns the arguments without those that begin or resume a run."""
-    kept = _without(arguments, "--force", lambda _: False)
-    return _without(kept, "--resume", lambda word: word in words)
 
 
 def _without(arguments: Sequence[str], flag: str, has_value: Callable[[str], bool]) -> list[str]:

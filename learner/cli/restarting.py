@@ -8,10 +8,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import FrameType
 from typing import Final
 
-from rollcast.signals import end_with_parent, stop_signal_numbers
+from rollcast.signals import end_with_parent, stop_signal_numbers, until
 
 from learner.shared.exits import ExitCode
 from learner.shared.platform import operator_signal_numbers, same_modules
@@ -95,9 +96,9 @@ class _Child:
             preexec_fn=end_with_parent(),  # noqa: PLW1509 - this process has one thread
         ) as process:
             self._process = process
-            code = process.wait()
+            until(partial(_has_ended, process))
         self._process = None
-        return code
+        return process.returncode
 
     def stops_within(self, seconds: float) -> bool:
         """Waits; returns whether a signal to stop came."""
@@ -109,6 +110,14 @@ class _Child:
             self._stop.set()
         if self._process is not None and sys.platform != "win32":  # there, a console's Ctrl-C reaches both
             self._process.send_signal(number)
+
+
+def _has_ended(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 def _without(arguments: Sequence[str], flag: str, has_value: Callable[[str], bool]) -> list[str]:

@@ -261,8 +261,8 @@ def _train(
                 if not has_died or is_ending or not deaths.allow_another():
                     raise
                 held.extend(hold([] if run is None or run.bound is None else run.bound.all))
+                write_awaited(folder.path, STARTS_AGAIN)  # first: who reads the line may end this process
                 log.warning("trainers_start_again", reason=error.message, deaths=deaths.count, ends_at=MOST_DEATHS)
-                write_awaited(folder.path, STARTS_AGAIN)
             folder.resume()
             trainers.close()
 

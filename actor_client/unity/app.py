@@ -27,7 +27,7 @@ from actor_client.unity.players.launch import find_build
 from actor_client.unity.players.process import PlayerProcess, end_all
 from actor_client.unity.players.rules import PlayerRules, log_place, resolve_rules
 from actor_client.unity.players.supervisor import PlayerSupervisor
-from actor_client.unity.server import Door
+from actor_client.unity.server import PlayerListener
 
 if TYPE_CHECKING:
     from actor_client.unity.metrics import PlayerMetrics
@@ -64,7 +64,7 @@ class UnityAdapter(AgentAdapter):
         "rollcast.lockstep from the run file, or train with rollcast act gym"
     )
 
-    def __init__(self, settings: UnitySettings, doors: Sequence[Door], stops: Sequence[str] = ()) -> None:
+    def __init__(self, settings: UnitySettings, doors: Sequence[PlayerListener], stops: Sequence[str] = ()) -> None:
         self._settings = settings
         self._stops = stops
         self._mailbox = Mailbox()

@@ -41,7 +41,7 @@ class MessageHandler(Protocol):
         ...
 
 
-class Door:
+class PlayerListener:
     """Holds the calls of a player until its conversation exists."""
 
     def __init__(self) -> None:
@@ -260,7 +260,7 @@ class PlayerServer:
 
 
 @contextmanager
-def listening(ports: Ports) -> Iterator[Sequence[Door]]:
+def listening(ports: Ports) -> Iterator[Sequence[PlayerListener]]:
     """Listens for players within the block; yields one door per player.
 
     Raises:
@@ -268,7 +268,7 @@ def listening(ports: Ports) -> Iterator[Sequence[Door]]:
     """
     # The editor is not started here, and may belong to anyone.
     owner = None if ports.is_editor else own_user()
-    doors = tuple(Door() for _ in range(ports.players))
+    doors = tuple(PlayerListener() for _ in range(ports.players))
     servers = [
         PlayerServer(worker, ports.hosts, ports.first + worker, door, ports.max_message_bytes, owner=owner)
         for worker, door in enumerate(doors)

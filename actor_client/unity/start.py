@@ -17,7 +17,7 @@ from actor_client.command_line import missing_extra
 from actor_client.exits import ActorError, ExitCode
 from actor_client.platform import stop_signals
 from actor_client.settings.addresses import early_ports
-from actor_client.unity.server import Door, listening
+from actor_client.unity.server import PlayerListener, listening
 
 
 def run(flags: Mapping[str, object]) -> int:
@@ -63,7 +63,7 @@ def leave_error(file: object, error: ActorError) -> bool:
     return False
 
 
-def _continue(flags: Mapping[str, object], doors: Sequence[Door] | None, stops: Sequence[str]) -> int:
+def _continue(flags: Mapping[str, object], doors: Sequence[PlayerListener] | None, stops: Sequence[str]) -> int:
     """Imports the rest, checks all settings, and serves players.
 
     Args:

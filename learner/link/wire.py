@@ -1,4 +1,4 @@
-"""Carries the two channels of a link between the two processes of a learner, over a connection of `learner.link.door` or `learner.link.stream`.
+"""Carries the two channels of a link between the two processes of a learner, over a connection of `learner.link.local` or `learner.link.stream`.
 
 Each side has a `Wire`, which sends the messages of one of its channels and puts what arrives into the other.
 """
@@ -16,7 +16,7 @@ from typing import Any
 from learner.link.channel import Channel
 from learner.link.codec import PIECE_BYTES, Assembler, DamagedMessageError, Encoded
 from learner.link.control import Freed
-from learner.link.door import LocalConnection
+from learner.link.local import LocalConnection
 from learner.link.ring import RingReader, RingWriter
 from learner.link.stream import StreamConnection
 

@@ -1,4 +1,4 @@
-"""The messages with which the service and a rank on another machine begin; see `learner.start.remote_door`."""
+"""The messages with which the service and a rank on another machine begin; see `learner.start.rank_handshake`."""
 
 from __future__ import annotations
 

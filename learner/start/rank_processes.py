@@ -22,7 +22,7 @@ from learner.start.trainer_process import Connections, TrainerProcess, log_again
 from learner.start.trainer_start import END_SECONDS, StartedTrainers
 
 
-class Fan:
+class RankRouter:
     """Passes the service's messages on to the ranks: to all what all need, and the rest to rank 0.
 
     Args:
@@ -97,16 +97,16 @@ class RankProcesses(TrainerProcess):
         """Starts the run; see `TrainerProcess.open`."""
         has_begun = super().open(loaded, folder, is_again=is_again)
         if has_begun:
-            self._fan.follow(Follow(self.opened.generation, self.opened.seed))
+            self._router.follow(Follow(self.opened.generation, self.opened.seed))
         return has_begun
 
     def close(self, *, is_over: bool = False) -> None:
         """Sends what waits, and closes the connections, at which the processes end."""
-        self._fan.close(END_SECONDS)
+        self._router.close(END_SECONDS)
         super().close(is_over=is_over)
 
     def _tell_all(self, message: Over) -> None:
-        self._fan.tell_all(message)
+        self._router.tell_all(message)
 
     def _error(self) -> UserError:
         """Ends the other ranks, which would wait for the one that has died; the launcher's signal does not end them."""
@@ -118,13 +118,13 @@ class RankProcesses(TrainerProcess):
         found: Connections | None = self.started.connect()
         if found is None:
             return None
-        self._fan = Fan(link.to_trainers, len(found))
-        link.to_front.divert(Turn, self._fan.follow)
+        self._router = RankRouter(link.to_trainers, len(found))
+        link.to_front.divert(Turn, self._router.follow)
         wires = []
         for rank, (connection, ring) in enumerate(found):
             incoming: Channel[Any] = self._of_follower(rank, link) if rank else link.to_front
-            wires.append(Wire(connection, self._fan.channels[rank], incoming, on_end, ring))
-        self._fan.start()
+            wires.append(Wire(connection, self._router.channels[rank], incoming, on_end, ring))
+        self._router.start()
         return wires
 
     def _of_follower(self, rank: int, link: Link) -> Channel[Any]:

@@ -1,4 +1,4 @@
-"""Lets a rank find the service, which listens at a `learner.start.remote_door.RemoteDoor`."""
+"""Lets a rank find the service, which listens at a `learner.start.rank_handshake.RankHandshake`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from learner.link.stream import StreamConnection
 from learner.shared.exits import ExitCode
 from learner.shared.introduction import APART, INTRODUCTION_BYTES, READY, Introduction, RefusedError, not_seen
 from learner.shared.observe.address import read_awaited
-from learner.start.remote_door import HANDSHAKE_SECONDS
+from learner.start.rank_handshake import HANDSHAKE_SECONDS
 
 _REACH_SECONDS: Final = 1.0
 _ADDRESS_BYTES: Final = 80

@@ -23,7 +23,7 @@ from rollcast.text import in_one_line
 
 from learner.link.channel import Link
 from learner.link.control import Failed
-from learner.link.door import (
+from learner.link.local import (
     ADDRESS_VARIABLE,
     KEY_VARIABLE,
     RING_VARIABLE,

@@ -15,7 +15,7 @@ from learner.service.identity.setup import identity_of
 from learner.shared.exits import ExitCode, UserError
 from learner.shared.observe.address import TRAINERS_FILE, AwaitedAddress, write_awaited
 from learner.shared.settings.service import ServiceSettings
-from learner.start.remote_door import RemoteDoor
+from learner.start.rank_handshake import RankHandshake
 
 log = structlog.get_logger(__name__)
 
@@ -36,7 +36,9 @@ class AwaitedTrainers:
         self._ranks = service.trainers
         self._folder = folder
         try:
-            self._door = RemoteDoor(address, identity_of(service, folder=folder), service.trainers, version("rollcast"))
+            self._handshake = RankHandshake(
+                address, identity_of(service, folder=folder), service.trainers, version("rollcast")
+            )
         except OSError as error:
             raise UserError(
                 ExitCode.PORT_IN_USE, f"cannot listen for trainers on {address}: {error.strerror or error}"
@@ -49,14 +51,14 @@ class AwaitedTrainers:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Stops listening."""
-        self._door.close()
+        self._handshake.close()
 
     def connect(self) -> list[tuple[StreamConnection, None]] | None:
         """Waits until all trainers have come, and returns their connections; None after the end of the block."""
         attempt = secrets.token_hex(8)
-        write_awaited(self._folder, AwaitedAddress(attempt, self._door.address))
-        log.info("waiting_for_trainers", address=self._door.address, trainers=self._ranks)
-        found = self._door.gather(attempt, self._folder.absolute())
+        write_awaited(self._folder, AwaitedAddress(attempt, self._handshake.address))
+        log.info("waiting_for_trainers", address=self._handshake.address, trainers=self._ranks)
+        found = self._handshake.gather(attempt, self._folder.absolute())
         return None if found is None else [(connection, None) for connection in found]
 
     def kill(self) -> None:

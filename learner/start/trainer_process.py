@@ -14,7 +14,7 @@ from rollcast.signals import take
 
 from learner.link.channel import Link
 from learner.link.control import Closed, Failed, Stopped
-from learner.link.door import LocalConnection
+from learner.link.local import LocalConnection
 from learner.link.opening import Check, Checked, Hello, Logged, NotOpened, Opened
 from learner.link.ring import RingWriter
 from learner.link.stream import StreamConnection

@@ -13,7 +13,7 @@ from typing import Final, Self
 
 from rollcast.history import OWNER_VARIABLE
 
-from learner.link.door import Door, LocalConnection, connect_ranks, send_ring
+from learner.link.local import LocalConnection, LocalListener, connect_ranks, send_ring
 from learner.link.ring import RingWriter
 from learner.shared.exits import ExitCode, UserError
 from learner.shared.platform import same_modules
@@ -42,7 +42,7 @@ class StartedTrainers:
     def __init__(self, ranks: int = 1) -> None:
         self._ranks = ranks
         try:
-            self._door = door = Door(inherits_ring=ranks == 1)
+            self._listener = listener = LocalListener(inherits_ring=ranks == 1)
         except OSError as error:
             raise UserError(
                 ExitCode.RUN_FILE,
@@ -52,12 +52,12 @@ class StartedTrainers:
         program = PROGRAM if ranks == 1 else (*LAUNCHER, str(ranks))
         self.process = subprocess.Popen(  # noqa: S603 - this program
             [sys.executable, *program],
-            env={**environment(), **door.environment(), OWNER_VARIABLE: str(os.getpid())},
+            env={**environment(), **listener.environment(), OWNER_VARIABLE: str(os.getpid())},
             stdin=subprocess.DEVNULL,
             start_new_session=True,  # a terminal's signals reach the service alone
-            pass_fds=door.inherited,
+            pass_fds=listener.inherited,
         )
-        self._ring = door.ring()
+        self._ring = listener.ring()
         self._is_connected = False
         self._watch_thread = threading.Thread(target=self._watch, name="trainer-watch", daemon=True)
         self._watch_thread.start()
@@ -69,7 +69,7 @@ class StartedTrainers:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Ends the process, if it has not ended by itself."""
-        self._door.close()
+        self._listener.close()
         self._wait(END_SECONDS if self._is_connected else 0.0)
 
     def kill(self) -> None:
@@ -91,7 +91,7 @@ class StartedTrainers:
         found: dict[int, tuple[LocalConnection, RingWriter | None]] = {}
         processes: dict[int, int] = {}
         while len(found) < self._ranks:
-            connection = self._door.accept()
+            connection = self._listener.accept()
             if connection is None:
                 break
             if self._ranks == 1:
@@ -104,7 +104,7 @@ class StartedTrainers:
                     connect_ranks((rank, process, connection), (other, processes[other], its))
                 found[rank] = connection, ring
                 processes[rank] = process
-        self._door.close()  # so that a service that is killed leaves no address behind
+        self._listener.close()  # so that a service that is killed leaves no address behind
         self._is_connected = len(found) == self._ranks
         return [found[rank] for rank in sorted(found)] if self._is_connected else None
 
@@ -117,7 +117,7 @@ class StartedTrainers:
     def _watch(self) -> None:
         """Ends the wait for a process that ended before it connected."""
         self.process.wait()
-        self._door.give_up()
+        self._listener.give_up()
 
 
 def environment() -> dict[str, str]:

@@ -91,7 +91,7 @@ READERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("learner/start/old_runs.py", ("rollcast runs",)),
     ("learner/shared/introduction.py", TRAINER),
     ("learner/cli/operator.py", OPERATORS),
-    ("learner/start/remote_door.py", TRAINER),
+    ("learner/start/rank_handshake.py", TRAINER),
     ("learner/cli/trainer.py", TRAINER),
     ("learner/start/tournament_run.py", TOURNAMENT),
     ("learner/start", ()),  # help, and whole commands

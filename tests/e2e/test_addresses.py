@@ -17,8 +17,8 @@ from learner.service.identity.setup import Identity
 from learner.shared.exits import UserError
 from learner.shared.introduction import Introduction, RefusedError
 from learner.shared.observe.address import read_addresses
+from learner.start.rank_handshake import RankHandshake
 from learner.start.remote_dial import dial_front
-from learner.start.remote_door import RemoteDoor
 from tests.e2e.processes import LearnerProcess, Processes
 
 SECONDS = 300.0
@@ -78,7 +78,7 @@ def addresses(shared_learner: LearnerProcess) -> Iterator[dict[str, str]]:
     bound = read_addresses(shared_learner.folder)
     assert bound is not None
     with ExitStack() as served:
-        door = RemoteDoor("127.0.0.1:0", Identity(), 1, "1")
+        door = RankHandshake("127.0.0.1:0", Identity(), 1, "1")
         served.callback(door.close)
         found = {"actors": bound.address, "page": bound.http, "trainers": door.address}
         found |= {name: served.enter_context(web_server(place)) for name, place in PLACES.items()}

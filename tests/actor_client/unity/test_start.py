@@ -17,7 +17,7 @@ from rollcast.unity.communicator_objects.unity_message_pb2 import UnityMessagePr
 from actor_client.cli import main
 from actor_client.exits import ExitCode
 from actor_client.settings.addresses import Ports
-from actor_client.unity.server import FAREWELL, Door, listening
+from actor_client.unity.server import FAREWELL, PlayerListener, listening
 from tests.actor_client.unity.harness import Caller
 from tests.actor_client.unity.players.programs import SECONDS, eventually, script
 from tests.ports import reserve_ports
@@ -140,7 +140,7 @@ def test_a_port_that_is_taken_is_one_line(host: str, capsys: pytest.CaptureFixtu
 
 def test_who_calls_early_is_answered_once_somebody_is_there() -> None:
     """Calls wait until the door opens; closing an open door changes nothing."""
-    door, never = Door(), Door()
+    door, never = PlayerListener(), PlayerListener()
     with ThreadPoolExecutor(2) as threads:
         early, in_vain = threads.submit(door.exchange, b"early"), threads.submit(never.exchange, b"x")
         door.open(Echo())

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from learner.link.channel import Link
 from learner.link.control import Answer, Request, StopTurns
-from learner.link.door import dial, inherited_ring
+from learner.link.local import dial, inherited_ring
 from learner.link.to_trainers import Experience
 from learner.link.wire import Wire
 

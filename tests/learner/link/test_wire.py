@@ -19,7 +19,7 @@ import pytest
 
 from learner.link.channel import Link
 from learner.link.control import Answer, Request, RequestKind, StopTurns
-from learner.link.door import ADDRESS_VARIABLE, RING_VARIABLE, Door
+from learner.link.local import ADDRESS_VARIABLE, RING_VARIABLE, LocalListener
 from learner.link.ring import RING_BYTES
 from learner.link.to_trainers import Experience
 from learner.link.wire import Wire
@@ -33,7 +33,7 @@ SECONDS = 300.0
 class Other:
     """The front's side of a link."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: LocalListener) -> None:
         self.link = Link()
         self.ends: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
@@ -51,7 +51,7 @@ class Other:
 @contextmanager
 def other(ring_bytes: int = RING_BYTES) -> Iterator[tuple[Other, threading.Thread]]:
     """Starts the other side as a thread."""
-    door = Door(ring_bytes)
+    door = LocalListener(ring_bytes)
     environ = {**door.environment(), RING_VARIABLE: f"{os.dup(next(iter(door.inherited)))} {ring_bytes}"}
     thread = threading.Thread(target=echo.main, args=(environ,))
     thread.start()
@@ -83,7 +83,7 @@ def test_many_messages_go_through_a_small_ring() -> None:
 @pytest.mark.slow
 def test_a_writer_that_waits_for_room_ends_with_the_process() -> None:
     """A killed process is an end, also for a writer that waits for room in the ring; later messages do no harm."""
-    door = Door(2**21)
+    door = LocalListener(2**21)
     command = [sys.executable, "-m", "tests.learner.link.echo"]
     with subprocess.Popen(command, env={**os.environ, **door.environment()}, pass_fds=door.inherited) as process:
         there = Other(door)
@@ -119,7 +119,7 @@ def test_the_end_of_the_front_is_noticed() -> None:
 
 def test_a_stranger_does_not_come_in() -> None:
     """A process without the key is sent away, and the right one still comes in."""
-    door = Door()
+    door = LocalListener()
     accepted: list[object] = []
     waiting = threading.Thread(target=lambda: accepted.append(door.accept()))
     waiting.start()
@@ -136,7 +136,7 @@ def test_a_stranger_does_not_come_in() -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="a named pipe has no folder")
 def test_only_this_user_reaches_the_socket() -> None:
     """The folder of the socket is closed to others."""
-    door = Door()
+    door = LocalListener()
     folder = Path(door.environment()[ADDRESS_VARIABLE]).parent
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     door.close()
@@ -145,7 +145,7 @@ def test_only_this_user_reaches_the_socket() -> None:
 
 def test_a_door_and_a_lock_may_be_closed_amid_their_closing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A signal that ends the learner may close them while they are being closed; no descriptor is closed twice."""
-    door, lock, real = Door(), FolderLock(tmp_path), os.close
+    door, lock, real = LocalListener(), FolderLock(tmp_path), os.close
 
     def close(descriptor: int) -> None:
         monkeypatch.setattr(os, "close", real)

@@ -27,9 +27,9 @@ from learner.service.identity.setup import Identity
 from learner.shared.introduction import Introduction, RefusedError
 from learner.shared.observe.address import AwaitedAddress, write_awaited
 from learner.shared.settings.addresses import TOKENS
-from learner.start import remote_door
+from learner.start import rank_handshake
+from learner.start.rank_handshake import MOST_AT_ONCE, RankHandshake
 from learner.start.remote_dial import dial_front
-from learner.start.remote_door import MOST_AT_ONCE, RemoteDoor
 from tests.e2e.processes import wait_until
 from tests.learner.service.identity.certificates import Folder
 
@@ -41,13 +41,13 @@ SECONDS = 300.0
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets introductions take longer than a test."""
-    monkeypatch.setattr(remote_door, "HANDSHAKE_SECONDS", 2 * SECONDS)
+    monkeypatch.setattr(rank_handshake, "HANDSHAKE_SECONDS", 2 * SECONDS)
 
 
 @pytest.fixture
-def door() -> Iterator[RemoteDoor]:
+def door() -> Iterator[RankHandshake]:
     """Opens a door for two ranks."""
-    opened = RemoteDoor("127.0.0.1:0", Identity(), 2, RELEASE)
+    opened = RankHandshake("127.0.0.1:0", Identity(), 2, RELEASE)
     yield opened
     opened.close()
 
@@ -64,7 +64,7 @@ class Ranks:
         folder: The run folder.
     """
 
-    def __init__(self, door: RemoteDoor, on_end: ExitStack, token: Path | None = None) -> None:
+    def __init__(self, door: RankHandshake, on_end: ExitStack, token: Path | None = None) -> None:
         self.door = door
         self.folder = Path(on_end.enter_context(TemporaryDirectory()))
         self._security = ClientSecurity(token_file=token)
@@ -119,7 +119,7 @@ class Ranks:
 
 
 @pytest.fixture
-def ranks(door: RemoteDoor) -> Iterator[Ranks]:
+def ranks(door: RankHandshake) -> Iterator[Ranks]:
     """Dials the door."""
     with ExitStack() as on_end:
         yield Ranks(door, on_end)
@@ -250,9 +250,9 @@ def test_slow_strangers_do_not_keep_ranks_out(ranks: Ranks) -> None:
 
 def test_an_introduction_has_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that sends a byte now and then is ended all the same."""
-    monkeypatch.setattr(remote_door, "HANDSHAKE_SECONDS", 1.0)
+    monkeypatch.setattr(rank_handshake, "HANDSHAKE_SECONDS", 1.0)
     with ExitStack() as on_end:
-        ranks = Ranks(RemoteDoor("127.0.0.1:0", Identity(), 2, RELEASE), on_end)
+        ranks = Ranks(RankHandshake("127.0.0.1:0", Identity(), 2, RELEASE), on_end)
         on_end.callback(ranks.door.close)
         slow = ranks.raw()
         slow.sendall((4000).to_bytes(4, "big"))
@@ -326,7 +326,7 @@ def certs(tmp_path: Path) -> Folder:
 def known(certs: Folder, tmp_path: Path) -> Iterator[Ranks]:
     """Dials a door that asks for tokens."""
     access = Access(certs.path / TOKENS, poll_seconds=0.0)
-    door = RemoteDoor("127.0.0.1:0", Identity(access, audit=Audit(tmp_path)), 2, RELEASE)
+    door = RankHandshake("127.0.0.1:0", Identity(access, audit=Audit(tmp_path)), 2, RELEASE)
     with ExitStack() as on_end:
         yield Ranks(door, on_end, certs.path / "farm.token")
     door.close()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from learner.cli.cli import main
-from learner.link.door import Door
+from learner.link.local import LocalListener
 from learner.shared.exits import ExitCode, UserError
 from learner.start.trainer import place_among_ranks
 from learner.start.trainer_start import PROGRAM, StartedTrainers, environment
@@ -25,7 +25,7 @@ from tests.e2e.processes import wait_until
 @pytest.mark.parametrize("rank", [None, "0"])
 def test_a_process_whose_service_has_ended_says_nothing(rank: str | None) -> None:
     """The service may end on a fault of the run file before the process dials; only the service reports it."""
-    door = Door(inherits_ring=rank is None)
+    door = LocalListener(inherits_ring=rank is None)
     ranks = {} if rank is None else {"RANK": rank, "WORLD_SIZE": "2"}
     environment = {**os.environ, **door.environment(), **ranks}
     door.close()

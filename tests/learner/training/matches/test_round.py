@@ -84,7 +84,7 @@ def test_each_behavior_id_plays_the_whole_share() -> None:
     (match,) = found.deal([actor("a", BALL, WALL)])
     play(found, match, 2)
     assert not found.is_done
-    assert not play(found, match, 1, ("Door", 0))
+    assert not play(found, match, 1, ("LocalListener", 0))
     play(found, match, 2, WALL)
     assert found.is_done
     assert (len(found.played("Ball")), len(found.played("Wall"))) == (2, 2)

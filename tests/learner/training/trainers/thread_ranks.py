@@ -16,7 +16,7 @@ from learner.link.channel import Link
 from learner.link.split import Splitter
 from learner.link.to_trainers import Declared, Experience
 from learner.link.turns import Turn
-from learner.start.rank_processes import Fan
+from learner.start.rank_processes import RankRouter
 from learner.training.optimizers.ranks import RankGroup
 from learner.training.trainers.actor_critic.trainer import ActorCriticTrainer
 from learner.training.trainers.base import Trainer
@@ -99,17 +99,17 @@ class ThreadRanks:
         self._meeting = Meeting(ranks)
         self.trainers: dict[int, ActorCriticTrainer] = {}
         self.errors: list[BaseException] = []
-        fan = Fan(bench.link.to_trainers, ranks)
+        router = RankRouter(bench.link.to_trainers, ranks)
         self._sent = 0
 
         def follow(turn: Turn) -> None:
             self._sent = turn.number
-            fan.follow(turn)
+            router.follow(turn)
 
         bench.link.to_front.divert(Turn, follow)
         links = [Link() for _ in range(ranks)]
         for rank, link in enumerate(links):
-            link.to_trainers = fan.channels[rank]
+            link.to_trainers = router.channels[rank]
             link.to_trainers._transport = _joining(rank, ranks)
         links[0].to_front = bench.link.to_front
         self.loop = TrainerLoop(links[0], self._builder(0), on_failure=self._fail)
@@ -118,7 +118,7 @@ class ThreadRanks:
         for follower in self._followers:
             threading.Thread(target=self._run, args=(follower,), daemon=True).start()
         self._thread.start()
-        fan.start()
+        router.start()
 
     def stop(self) -> None:
         """Ends the loop of rank 0, and waits until the others have done all that it did."""

@@ -1,4 +1,4 @@
-"""Lets ranks on other machines in: the service listens at a `RemoteDoor`, and each rank dials it.
+"""Lets ranks on other machines in: the service listens at a `RankHandshake`, and each rank dials it.
 
 A rank introduces itself with its number and a token. When all have come, each gets the name of the attempt, and confirms it, rank 0
 after a look into the run folder, with the address at which the other ranks reach it; when all have confirmed, they get the addresses
@@ -64,7 +64,7 @@ class _Rank:
     principal: Principal | None
 
 
-class RemoteDoor:
+class RankHandshake:
     """Listens for ranks on other machines, and ends the connections of those whose token is revoked.
 
     Args:
@@ -98,7 +98,7 @@ class RemoteDoor:
         self._waiting: dict[int, _Rank] = {}
         self._present: list[_Rank] = []
         for work in (self._listen, self._watch):
-            threading.Thread(target=work, name="trainer-door", daemon=True).start()
+            threading.Thread(target=work, name="rank-handshake", daemon=True).start()
 
     def gather(self, attempt: str, folder: Path) -> list[StreamConnection] | None:
         """Waits until all ranks have come, and returns their connections; None after `close`.

@@ -1,4 +1,4 @@
-"""Lets two processes of a learner find each other: the service listens at a `Door`, and the process that it starts dials.
+"""Lets two processes of a learner find each other: the service listens at a `LocalListener`, and the process that it starts dials.
 
 The process gets the address, a random key and the ring of shared memory by its environment. This module loads fast, so that the
 process can be started before the service loads everything else.
@@ -37,7 +37,7 @@ _BACKLOG: Final = 64
 """Processes that may dial at once."""
 
 
-class Door:
+class LocalListener:
     """Listens for one process of this machine that knows a random key.
 
     The address is a socket in a folder that only this user can enter; on Windows it is a named pipe.
@@ -74,7 +74,7 @@ class Door:
         self.inherited = () if self._ring is None else (self._ring,)
 
     def environment(self) -> Mapping[str, str]:
-        """Returns the variables with which a process finds this door."""
+        """Returns the variables with which a process finds this listener."""
         found = {ADDRESS_VARIABLE: self._address, KEY_VARIABLE: self._key.hex()}
         return found if self._ring is None else {**found, RING_VARIABLE: f"{self._ring} {self._ring_bytes}"}
 

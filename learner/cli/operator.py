@@ -149,24 +149,24 @@ class Operator:
 
     def pause(self) -> None:
         """Pauses the run."""
-        self._change("pause")
+        self.act("pause")
 
     def resume(self) -> None:
         """Ends a pause."""
-        self._change("resume")
+        self.act("resume")
 
     def save_checkpoint(self) -> str:
         """Saves a checkpoint and returns its path on the learner's machine."""
-        return str(self._change("checkpoint", seconds=SAVE_SECONDS).get("path", ""))
+        return str(self.act("checkpoint", seconds=SAVE_SECONDS).get("path", ""))
 
     def drain(self, *, final: bool) -> None:
         """Ends the run; with `final` the actors exit too."""
-        self._change("drain", {"final": str(int(final))})
+        self.act("drain", {"final": str(int(final))})
 
     def release(self, actor_name: str, principal: str | None) -> int:
         """Lets an actor that is shut out in again; returns the number of actors of this name."""
         whose = {} if principal is None else {"principal": principal}
-        count = self._change("release", {"actor": actor_name, **whose}).get("count")
+        count = self.act("release", {"actor": actor_name, **whose}).get("count")
         return count if isinstance(count, int) else 0
 
     def accepts_actors(self) -> bool:
@@ -191,10 +191,14 @@ class Operator:
             )
         return found
 
-    def _change(
-        self, action: str, query: Mapping[str, str] | None = None, seconds: float = CALL_SECONDS
-    ) -> dict[str, Any]:
-        """Sends a request that changes the run, once whoever answers has proved to be its learner."""
+    def act(self, action: str, query: Mapping[str, str] | None = None, seconds: float = CALL_SECONDS) -> dict[str, Any]:
+        """Sends a request that changes the run, once whoever answers has proved to be its learner; returns the answer.
+
+        Args:
+            action: Name of the route below ``/api/``.
+            query: Its arguments.
+            seconds: Longest wait for the answer.
+        """
         with self._exchange() as exchange:
             if self._run_id:
                 self._status(exchange)

@@ -400,7 +400,11 @@ def test_what_was_trained_needs_its_trainer_and_its_declaration(tmp_path: Path) 
         "declaration": replace(
             state,
             behaviors_table={"behaviors": []},
-            sessions={"sessions": [], "places": {}, "ended": {"taken_steps": {}, "records": {}}},
+            sessions={
+                "sessions": [],
+                "places": {},
+                "ended": {"taken_steps": {}, "gone_steps": {}, "given_up": {}, "records": {}},
+            },
         ),
     }
     for part, broken in without.items():

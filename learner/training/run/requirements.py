@@ -135,7 +135,6 @@ def _check_resumed(options: RunOptions, folder: Path) -> None:
     choice = options.rollcast.resume_checkpoint
     if choice == LAST:
         return
-
     state = read_run_state(folder)
     status = TrainingStatus.load(folder / "run_logs" / "training_status.json")
     for name in () if state is None else state.trainers:

@@ -60,7 +60,7 @@ class EstimateMemory:
 
 @dataclass(frozen=True, slots=True)
 class MemoryEstimate:
-    """Answers a `EstimateMemory`.
+    """Answers an `EstimateMemory`.
 
     Attributes:
         number: Number of the question.

@@ -60,7 +60,7 @@ MAX_TEXT_CHARACTERS: Final = 256
 MAX_ADDED_BEHAVIORS: Final = 64
 """Most behaviors that a principal, or an actor without one, adds to those of the run file; a run has at most 256."""
 REFUSED_SHARE: Final = 0.02
-"""Seconds per second for which the declarations of a principal, or of a host, may be judged and refused."""
+"""Seconds per second for which the declarations of a principal, or of a host, may be measured and refused."""
 REFUSED_BURST_SECONDS: Final = 5.0
 LEAST_REFUSED_SECONDS: Final = 0.1
 _REFUSALS: Final[Mapping[type[WireError], str]] = MappingProxyType(
@@ -96,10 +96,10 @@ class SessionService:
         self._run = run
         self._unusable = Throttle()
         self._added: dict[str, set[str]] = {}
-        self._judged_for: dict[str, tuple[asyncio.Lock, Budget]] = {}
+        self._measured_for: dict[str, tuple[asyncio.Lock, Budget]] = {}
         # A separate executor, because the loop's own encodes policies; one thread, because parallel judgements are no
         # faster.
-        self._judging = ThreadPoolExecutor(1, thread_name_prefix="judge")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="declarations")
 
     def handlers(self) -> Handlers:
         """Returns the handlers of the methods."""
@@ -271,11 +271,11 @@ class SessionService:
             ) from None
 
     async def _declared(self, session: ActorSession, spec: BehaviorSpec, team: int, agents: int) -> Behavior:
-        """Returns the behavior of a declaration; renews the lease while the declaration waits to be judged."""
+        """Returns the behavior of a declaration; renews the lease while the declaration waits to be measured."""
         if self._behaviors.by_name(spec.name) is not None:
             return self._behaviors.declare(spec, team, agents)
         client = session.principal or session.peer.rpartition(":")[0]
-        lock, budget = self._judged_for.setdefault(
+        lock, budget = self._measured_for.setdefault(
             client, (asyncio.Lock(), Budget(REFUSED_SHARE, REFUSED_BURST_SECONDS))
         )
         async with lock:  # one at a time of each client, so that others wait for one at most
@@ -288,19 +288,19 @@ class SessionService:
                     metadata={BOUND: "loop_time"},
                 )
             try:
-                return await self._judge(session, spec, team, agents)
+                return await self._estimated(session, spec, team, agents)
             except WireError:
                 budget.charge(max(LEAST_REFUSED_SECONDS, time.monotonic() - began))
                 raise
 
-    async def _judge(self, session: ActorSession, spec: BehaviorSpec, team: int, agents: int) -> Behavior:
-        judged = asyncio.get_running_loop().run_in_executor(self._judging, self._behaviors.declare, spec, team, agents)
+    async def _estimated(self, session: ActorSession, spec: BehaviorSpec, team: int, agents: int) -> Behavior:
+        behavior = asyncio.get_running_loop().run_in_executor(self._thread, self._behaviors.declare, spec, team, agents)
         try:
-            while not (await asyncio.wait({judged}, timeout=self._sessions.lease_seconds / 3))[0]:
+            while not (await asyncio.wait({behavior}, timeout=self._sessions.lease_seconds / 3))[0]:
                 self._sessions.touch(session)  # the actor is alive and waits for an answer
         finally:
-            judged.cancel()  # has no effect once there is an answer
-        return judged.result()
+            behavior.cancel()  # has no effect once there is an answer
+        return behavior.result()
 
     async def renew_session(
         self, request: session_pb2.RenewSessionRequest, _context: BytesContext

@@ -18,7 +18,7 @@ from learner.shared.settings.trainer import TrainerSettings
 
 
 class Estimator(Protocol):
-    """Estimates the memory for a declaration on the trainers' side (`learner.training.trainers.memory_estimate`), where networks can be built."""
+    """Estimates memory on the trainers' side, where networks can be built (`learner.training.trainers.memory_estimate`)."""
 
     def __call__(self, spec: BehaviorSpec, settings: TrainerSettings, service: ServiceSettings) -> Footprint:
         """Returns what training requires. May take seconds; callable from any thread.

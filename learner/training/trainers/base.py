@@ -106,7 +106,7 @@ class TrainerContext:
 
     @property
     def outcomes(self) -> OutcomeReport:
-        """Returns the outcomes of the queue, which records the outcomes of the trainer's steps."""
+        """Returns the queue's report of outcomes, which records what became of the trainer's steps."""
         return self.queue.outcomes
 
 

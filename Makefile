@@ -6,7 +6,7 @@
 #   WHEELS       a folder of wheels to look in first; with PIP_NO_INDEX=1 in the environment, the only place
 #   SEED         the seed of the demo
 #   PYTEST       arguments for pytest, as in: make test PYTEST='-q -k ledger'
-#   WORKERS      number of processes that run tests in parallel: auto, one per core; 0 runs them in one process
+#   WORKERS      number of processes that run tests in parallel: auto, one more than cores; 0 runs them in one process
 #   SUITE        arguments for the runner of tests, as in: make test SUITE='--seed 1'; SUITE=--help explains them
 #   NIGHTLY      parts of the nightly tests, as in: make nightly NIGHTLY='browser chaos'; NIGHTLY=--list names them and what they need
 #   SHAKE        arguments for the shake, as in: make shake SHAKE='--base HEAD~3'

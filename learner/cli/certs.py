@@ -243,7 +243,7 @@ def _require_of_client(target: Path, principal: Principal, authority: bytes) -> 
 
 
 def _port(folder: Path) -> int:
-    """Returns the port that `certs init` was given; folders of earlier versions have none."""
+    """Returns the port that `certs init` was given; the default one if its file was removed."""
     try:
         return int(read_regular(folder / _PORT_FILE, _MAX_PORT_BYTES))
     except (OSError, ValueError):

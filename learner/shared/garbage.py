@@ -35,9 +35,10 @@ class LongCollections:
         gc.callbacks.append(self.note)
 
     def stop(self) -> None:
-        """Stops watching, and makes everything collectable."""
+        """Stops watching, and makes collectable what it froze."""
         gc.callbacks.remove(self.note)
-        gc.unfreeze()
+        if self._frozen_at is not None:
+            gc.unfreeze()
 
     def note(self, phase: str, info: Mapping[str, Any]) -> None:
         """Notes the begin or the end of a collection; see `gc.callbacks`."""

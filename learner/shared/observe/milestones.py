@@ -84,31 +84,14 @@ class Milestones:
     def load_state_dict(self, state: Mapping[str, object]) -> None:
         """Restores from `state_dict`; if the target has changed, it is not reached yet.
 
-        A state of an earlier version does not name its target, which is assumed to be the current one.
-
         Raises:
-            ValueError: A value is missing or invalid.
+            KeyError, TypeError, ValueError: A value is missing or invalid.
         """
-        self._earlier_seconds = _seconds(state, "wall_seconds") or 0.0
-        active_seconds = _seconds(state, "active_seconds")
-        self.active_seconds = self._earlier_seconds if active_seconds is None else active_seconds
-        self.env_steps_taken = _steps(state, "env_steps_taken") or 0
+        self._earlier_seconds = number(state, "wall_seconds", least=0.0, most=_MAX_SECONDS)
+        self.active_seconds = number(state, "active_seconds", least=0.0, most=_MAX_SECONDS)
+        self.env_steps_taken = count(state, "env_steps_taken", most=MAX_CLAIMED)
         self._started_at = None
-        seconds_to_target = _seconds(state, "seconds_to_target")
-        env_steps_to_target = _steps(state, "env_steps_to_target")
-        if _target(state, self._target_return) == self._target_return:
-            self.seconds_to_target, self.env_steps_to_target = seconds_to_target, env_steps_to_target
-
-
-def _target(state: Mapping[str, object], default: float | None) -> float | None:
-    if "target_return" not in state:
-        return default
-    return None if state["target_return"] is None else number(state, "target_return")
-
-
-def _seconds(state: Mapping[str, object], key: str) -> float | None:
-    return None if state.get(key) is None else number(state, key, least=0.0, most=_MAX_SECONDS)
-
-
-def _steps(state: Mapping[str, object], key: str) -> int | None:
-    return None if state.get(key) is None else count(state, key, most=MAX_CLAIMED)
+        target = None if state["target_return"] is None else number(state, "target_return")
+        if target == self._target_return and state["seconds_to_target"] is not None:
+            self.seconds_to_target = number(state, "seconds_to_target", least=0.0, most=_MAX_SECONDS)
+            self.env_steps_to_target = count(state, "env_steps_to_target", most=MAX_CLAIMED)

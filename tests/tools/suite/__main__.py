@@ -115,10 +115,9 @@ def selected(arguments: argparse.Namespace, chosen: Sequence[str]) -> list[str]:
 
 def divided(tests: Sequence[str], arguments: argparse.Namespace) -> list[list[str]]:
     """Returns the tests of each process."""
+    # Tests wait a third of their time, for processes most of all.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    # Tests of processes wait half of their time.
-    usual = cores + 1 if arguments.tier == "ci" else cores
-    wanted = usual if arguments.workers == "auto" else int(arguments.workers)
+    wanted = cores + 1 if arguments.workers == "auto" else int(arguments.workers)
     if arguments.tier == "smoke":  # they need the whole machine
         wanted = 1
     number = max(1, min(wanted, MAX_WORKERS))

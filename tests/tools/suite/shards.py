@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -13,6 +14,8 @@ HEADER = """\
 # The processor seconds of test files, by tier; files below a second are left out. Written by `make costs`.
 """
 LEAST_SECONDS = 1.0
+TOGETHER = "tests/architecture/"
+"""Tests below this folder share what they have parsed: one process runs them, one after the other."""
 
 
 def read_costs(tier: str, path: Path = COSTS) -> dict[str, float]:
@@ -39,7 +42,7 @@ def split(files: Sequence[str], number: int, costs: Mapping[str, float], seed: s
     """Returns the files of each shard, in the order in which they run.
 
     The dearest file goes first, each to the shard with the least so far. Files of unknown cost count as half a second: those
-    that are not recorded are cheap, or new.
+    that are not recorded are cheap, or new. The files of `TOGETHER` count as one.
 
     Args:
         files: To be split.
@@ -50,12 +53,15 @@ def split(files: Sequence[str], number: int, costs: Mapping[str, float], seed: s
     order = sorted(files)
     if seed:
         random.Random(seed).shuffle(order)
-    unknown = LEAST_SECONDS / 2
-    shards: list[list[str]] = [[] for _ in range(min(number, len(order)))]
+    groups: dict[str, list[str]] = defaultdict(list)
+    for file in order:
+        groups[TOGETHER if file.startswith(TOGETHER) else file].append(file)
+    cost = {name: sum(costs.get(file, LEAST_SECONDS / 2) for file in group) for name, group in groups.items()}
+    shards: list[list[str]] = [[] for _ in range(min(number, len(groups)))]
     sums = [0.0] * len(shards)
-    for file in sorted(order, key=lambda file: -costs.get(file, unknown)):
+    for name in sorted(groups, key=lambda name: -cost[name]):
         least = sums.index(min(sums))
-        shards[least].append(file)
-        sums[least] += costs.get(file, unknown)
-    place = {file: index for index, file in enumerate(order)}
-    return [sorted(shard, key=place.__getitem__) for shard in shards]
+        shards[least].append(name)
+        sums[least] += cost[name]
+    place = {name: index for index, name in enumerate(groups)}
+    return [[file for name in sorted(shard, key=place.__getitem__) for file in groups[name]] for shard in shards]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.tools.suite.shards import COSTS, read_costs, split, write_costs
+from tests.tools.suite.shards import COSTS, TOGETHER, read_costs, split, write_costs
 from tests.tools.suite.tiers import ROOT, files_below
 
 FILES = [f"tests/test_{number:02}.py" for number in range(40)]
@@ -24,6 +24,15 @@ def test_a_seed_shuffles_the_same_way_again() -> None:
     assert split(FILES, 2, SECONDS, "a") == split(FILES, 2, SECONDS, "a") != split(FILES, 2, SECONDS, "b")
     assert all(shard == sorted(shard) for shard in split(FILES, 2, SECONDS))
     assert any(shard != sorted(shard) for shard in split(FILES, 2, SECONDS, "a"))
+
+
+def test_files_that_share_what_they_parsed_stay_together() -> None:
+    """They are in one shard, one after the other, in whatever order the files are."""
+    together = [f"{TOGETHER}test_{number}.py" for number in range(3)]
+    for seed in ("", "a", "b"):
+        (shard,) = (shard for shard in split(FILES + together, 2, SECONDS, seed) if set(together) <= set(shard))
+        first = min(map(shard.index, together))
+        assert sorted(shard[first : first + 3]) == together
 
 
 def test_there_is_no_empty_shard() -> None:

@@ -42,9 +42,6 @@ def test_only_active_time_is_active() -> None:
     clock.now += 4
     later.note_activity(is_idle=False)
     assert (later.wall_seconds, later.active_seconds) == (69, 9)
-    older = Milestones(clock)
-    older.load_state_dict({"wall_seconds": 12.0, "env_steps_taken": 5})
-    assert older.active_seconds == 12.0, "a state of an earlier version has no other number"
 
 
 def test_a_resumed_run_goes_on_where_it_was() -> None:
@@ -88,9 +85,6 @@ def test_another_target_is_not_reached_yet(target: float | None) -> None:
     same = Milestones(clock, target_return=475.0)
     same.load_state_dict(state)
     assert same.env_steps_to_target == 10
-    del state["target_return"]
-    raised.load_state_dict(state)
-    assert raised.env_steps_to_target == 10, "a state of an earlier version does not say which target it was"
 
 
 @pytest.mark.parametrize(
@@ -99,6 +93,7 @@ def test_another_target_is_not_reached_yet(target: float | None) -> None:
         {"wall_seconds": "long"},
         {"wall_seconds": float("nan")},
         {"seconds_to_target": -1.0},
+        {"active_seconds": -1.0},
         {"env_steps_taken": 1.5},
         {"env_steps_to_target": True},
         {"target_return": "high"},
@@ -106,5 +101,7 @@ def test_another_target_is_not_reached_yet(target: float | None) -> None:
 )
 def test_a_state_that_makes_no_sense_is_refused(state: dict[str, object]) -> None:
     """An invalid saved value is named in the error."""
+    milestones = Milestones(Clock())
+    milestones.note_target()
     with pytest.raises(ValueError, match=next(iter(state))):
-        Milestones(Clock()).load_state_dict(state)
+        Milestones(Clock()).load_state_dict({**milestones.state_dict(), **state})

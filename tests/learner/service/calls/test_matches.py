@@ -147,7 +147,7 @@ async def test_an_evaluation_against_an_opponent_is_a_match_of_its_own() -> None
         after = await next_assignment(call)
         assert (roles(after), {part.match for part in after.behaviors}) == ([LEARN, OPPONENT], {4})
         assert (after.episodes, after.reset == policy_pb2.RESET_MODE_NOW) == (0, False)
-        given = learner.server._router.given_matches
+        given = learner.server._router.assignments.given
         for assignment, first in ((training, None), (told, 0), (after, None)):
             chunk = make_chunk(team=0)
             chunk.columns["assignment"] = np.full(chunk.segments, assignment.id, np.uint64)

@@ -189,7 +189,6 @@ class Front:
         self._updates = UpdateWatch()
         self.control = RunControl(
             link.to_trainers.send,
-            view=self.view,
             is_ending=self.stopping.asked.is_set,
             request_stop=self.stopping.ask_anywhere,
             send=link.to_front.send,
@@ -452,7 +451,7 @@ class Front:
         self.metrics.watch(scrape.snapshot)
         hooks = RunHooks(
             self.control,
-            self.behaviors,
+            self.view,
             self.sessions,
             self.metrics,
             rates=server.rates,

@@ -74,10 +74,6 @@ class Hooks:
     error: Exception | None = None
     view: RunView = field(default_factory=lambda: RunView("run", RunState.TRAINING, 1, 12.5, "127.0.0.1:1"))
 
-    def status(self) -> RunView:
-        """Returns a run that trains."""
-        return self.view
-
     def pause(self) -> None:
         """Records the call, and fails if the test says so."""
         self.calls.append("pause")
@@ -174,7 +170,7 @@ class Learner:
         self._web: WebServer | None = None
         self.web_hooks = RunHooks(
             self.hooks,
-            self.behaviors,
+            lambda: self.hooks.view,
             self.sessions,
             self.metrics,
             rates=self.server.rates,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from unittest.mock import Mock, call
+from unittest.mock import Mock
 
 from rollcast.errors import BadRequest, MalformedChunk
 from rollcast.limits import MAX_STEPS
@@ -41,12 +41,11 @@ class Rig:
             clock=lambda: parts.now,
         )
         self.run_status.bottleneck = Bottleneck("actors", "they are slow")
-        self.control = Mock(status=lambda: self.run_status.run_view(RunState.TRAINING, "127.0.0.1:1"))
         self.metrics = LearnerMetrics()
         self.rates = ActorRates(parts.sessions)
         self.hooks = RunHooks(
-            self.control,
-            parts.behaviors,
+            Mock(),
+            lambda: self.run_status.run_view(RunState.TRAINING, "127.0.0.1:1"),
             parts.sessions,
             self.metrics,
             rates=self.rates,
@@ -121,14 +120,9 @@ def test_the_speed_of_an_actor() -> None:
     assert rig.hooks.status().actors[0].steps_per_second == 100.0
 
 
-def test_what_operators_may_do() -> None:
-    """Operators' actions are forwarded to the learner."""
+def test_health_and_metrics() -> None:
+    """The state of the health service and the metrics are those of the learner."""
     rig = Rig()
-    rig.hooks.pause()
-    rig.hooks.resume()
-    assert rig.hooks.save_checkpoint(5.0) is rig.control.save_checkpoint.return_value
-    rig.hooks.drain(final=False)
-    assert rig.control.method_calls == [call.pause(), call.resume(), call.save_checkpoint(5.0), call.drain(final=False)]
     assert rig.hooks.is_serving()
     assert b"rollcast_learner_chunks_received" in rig.hooks.metrics()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 from rollcast.addresses import is_loopback, split_address
 
@@ -53,32 +53,6 @@ class IdentityFiles:
     ca: Path | None = None
     client_ca: Path | None = None
     tokens: Path | None = None
-
-    @classmethod
-    def of(
-        cls,
-        folder: str | None,
-        *,
-        cert: str | None,
-        key: str | None,
-        ca: str | None,
-        client_ca: str | None,
-        tokens: str | None,
-    ) -> Self:
-        """Returns the files of a folder of `certs init`, where no others are given."""
-
-        def path(given: str | None, name: str) -> Path | None:
-            if given is not None:
-                return Path(given)
-            return Path(folder) / name if folder is not None else None
-
-        return cls(
-            path(cert, SERVER_CERT),
-            path(key, SERVER_KEY),
-            path(ca, AUTHORITY),
-            None if client_ca is None else Path(client_ca),
-            path(tokens, TOKENS),
-        )
 
     @property
     def identifies_clients(self) -> bool:

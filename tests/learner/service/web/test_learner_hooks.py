@@ -14,8 +14,6 @@ from learner.service.ingest.actor_rates import ActorRates
 from learner.service.ingest.environments import FAILURE_SHOWN_SECONDS, EnvironmentState
 from learner.service.ingest.session import PolicyState
 from learner.service.metrics.learner import LearnerMetrics
-from learner.service.policies.store import PolicyStore
-from learner.service.run.run_status import RunStatus
 from learner.service.web.learner_hooks import RunHooks
 from learner.shared.observe.behavior_state import BehaviorState, TrainerStats
 from learner.shared.observe.view import Bottleneck, RunState
@@ -29,17 +27,7 @@ class Rig:
 
     def __init__(self) -> None:
         self.parts = parts = Parts(generation=2)
-        service = make_options().rollcast
-        self.run_status = RunStatus(
-            parts.behaviors,
-            parts.sessions,
-            parts.ledger,
-            PolicyStore(),
-            service,
-            run_id="run",
-            generation=2,
-            clock=lambda: parts.now,
-        )
+        self.run_status = parts.run_status(make_options().rollcast)
         self.run_status.bottleneck = Bottleneck("actors", "they are slow")
         self.metrics = LearnerMetrics()
         self.rates = ActorRates(parts.sessions)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from rollcast.addresses import is_loopback, split_address
+from rollcast.addresses import is_loopback, join_address, split_address
 
 SERVER_CERT: Final = "server.pem"
 SERVER_KEY: Final = "server.key"
@@ -29,6 +29,11 @@ def host_names(text: str | None) -> tuple[str, ...]:
     if not all(_HOST_NAME.fullmatch(name) for name in names):
         raise ValueError("must be host names of letters, digits, '-' and '.', without ports, separated by commas")
     return names
+
+
+def with_port(address: str, port: int) -> str:
+    """Returns an address ``host:port`` with another port."""
+    return join_address(split_address(address)[0], port)
 
 
 def is_local(address: str) -> bool:

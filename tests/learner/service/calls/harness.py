@@ -246,6 +246,12 @@ class Upload:
         """Sends a chunk."""
         await self.send_message(encode_chunk(chunk))
 
+    async def deliver(self, *chunks: Chunk) -> trajectory_pb2.Ack:
+        """Sends chunks, and returns the acks up to the last one; see `ack`."""
+        for chunk in chunks:
+            await self.send(chunk)
+        return await self.ack(chunks[-1].sequence)
+
     async def send_message(self, chunk: trajectory_pb2.Chunk) -> None:
         """Sends an encoded chunk."""
         await self.call.write(trajectory_pb2.UploadRequest(chunk=chunk))

@@ -218,8 +218,7 @@ async def test_a_behavior_that_is_trained_plays_on() -> None:
         games = episodes_of(0)
         games.ghost_steps = 7
         await upload.send(games)
-        await upload.send(make_chunk(3, sequence=2))
-        (rejection,) = (await upload.ack(2)).rejections
+        (rejection,) = (await upload.deliver(make_chunk(3, sequence=2))).rejections
         assert rejection.reason == "not_training"
         assert [item.chunk.ghost_steps for item in learner.trainers.take()] == [7]
 

@@ -119,8 +119,7 @@ async def test_the_status_shows_the_run_and_its_actors() -> None:
     """The status has the run's state and each actor's books, policies, credit and connection."""
     async with running() as learner, Actor(learner.server.port, "mine") as actor:
         upload = await actor.join()
-        await upload.send(make_chunk(4))
-        await upload.ack(1)
+        await upload.deliver(make_chunk(4))
         policy = session_pb2.PolicyReport(generation=1, version=3)
         await actor.renew(books=[session_pb2.ActorBooks(produced_steps=6, acked_steps=4)], policies=[policy])
         status = await status_of_run(learner)

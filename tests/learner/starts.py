@@ -40,7 +40,7 @@ class Start:
         self, folder: RunFolder, generation: int, seconds: float = 1e-9, lessons: Lessons | None = None
     ) -> None:
         self.parts = Parts(OPTIONS, generation=generation)
-        self.run_status = self.parts.run_status(OPTIONS.rollcast, clock=time.monotonic)
+        self.run_status = self.parts.run_status(OPTIONS.rollcast, time.monotonic)
         self.store = CheckpointStore(folder)
         self.published = Published()
         self.meters = RunMeters()

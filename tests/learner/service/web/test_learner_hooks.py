@@ -145,12 +145,12 @@ async def test_the_status_shows_where_the_time_goes() -> None:
         learner.hooks.view = replace(learner.hooks.view, behaviors=behaviors, bottleneck=bottleneck)
         policy = session_pb2.PolicyReport(generation=1, version=3)
         for wall in (1.0, 2.0):
-            times = session_pb2.ActorTimes(wall_seconds=wall, policy_seconds=wall / 4, round_trip_seconds=0.5)
+            times = session_pb2.ActorTimes(wall_seconds=wall, policy_seconds=wall / 4, round_trip_seconds=1.5)
             await actor.renew(policies=[policy], times=times)
         learner.publish(make_policy(9))  # versions that came since say nothing of what the actor has now
         status = await status_of_run(learner)
         (shown,) = status.actors
-        assert (shown.wait_share, shown.waits_for, shown.round_trip_seconds, shown.lag) == (0.25, "policy", 0.5, 2)
+        assert (shown.wait_share, shown.waits_for, shown.round_trip_seconds, shown.lag) == (0.25, "policy", 1.5, 2)
         assert status.run.bottleneck == bottleneck
 
 

@@ -7,7 +7,6 @@ commands answer at once and work without torch.
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import signal
 import sys
@@ -27,7 +26,7 @@ from rollcast.text import MAX_ERROR_CHARS, printable
 from learner.cli.certs_flags import add_certs
 from learner.cli.compare import add_compare
 from learner.cli.evaluate import add_evaluate
-from learner.cli.run_flags import needing_extra
+from learner.cli.run_flags import needing_extra, real
 from learner.cli.runs import add_backup, add_runs
 from learner.cli.serve_flags import RESUME_WORDS, add_settings, add_stopped_code
 from learner.cli.tournament import add_tournament
@@ -275,7 +274,7 @@ def _add_operator_command(parser: argparse.ArgumentParser, function: Callable[[a
             "--watch",
             nargs="?",
             const=2.0,
-            type=_seconds,
+            type=real(0.1, 3600, " of seconds"),  # a mistyped interval must neither flood the learner nor seem to hang
             metavar="SECONDS",
             help="repeat until Ctrl-C (default: every 2 s)",
         )
@@ -307,17 +306,6 @@ def _restarts(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of restarts: 0 or more")
     return int(text)
-
-
-def _seconds(text: str) -> float:
-    """Parses the interval of `--watch`; a mistyped interval must neither flood the learner nor seem to hang."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0.1 <= seconds <= 3600.0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.1 to 3600")
-    return seconds
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rollcast.parsers import add_old_spelling
 
-from learner.cli.run_flags import needing_extra
+from learner.cli.run_flags import needing_extra, whole
 from learner.shared.exits import ExitCode
 
 _RETURN = "Environment/Cumulative Reward"
@@ -41,7 +41,7 @@ def add_compare(parser: argparse.ArgumentParser) -> None:
         help=f"statistic (default: {_RETURN}); of runs that evaluate themselves: Evaluation/Cumulative Reward",
     )  # fmt: skip
     parser.add_argument(
-        "--window", metavar="N", type=_episodes, default=20,
+        "--window", metavar="N", type=whole(1, 1000), default=20,
         help="a point of a curve is the mean of the newest N episodes or more (default: 20)",
     )  # fmt: skip
     add_old_spelling(parser, "--episodes", "--window")
@@ -78,12 +78,6 @@ def _compare(parsed: argparse.Namespace) -> int:
         write_svg(report, parsed.x, parsed.svg)
     sys.stdout.write((report_json(report) if parsed.json else report_text(report)) + "\n")
     return ExitCode.OK
-
-
-def _episodes(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= 1000:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to 1000")
-    return int(text)
 
 
 def _steps(text: str) -> int:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rollcast.extras import install
 
@@ -65,26 +66,40 @@ def run_folder(which: str, results_dir: Path) -> Path:
     )
 
 
-def count_of(text: str) -> int:
-    """Returns a number from 1 to a million.
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """Returns a parser of whole numbers within limits, as `type` of an argument."""
 
-    Raises:
-        argparse.ArgumentTypeError: The text is none.
+    def parse(text: str) -> int:
+        if not text.isdecimal() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number from {least} to {most}")
+        return int(text)
+
+    return parse
+
+
+count_of: Final = whole(1, 10**6)
+seed_of: Final = whole(0, 2**31 - 1)
+
+
+def real(least: float, most: float, of: str = "") -> Callable[[str], float]:
+    """Returns a parser of numbers within limits, as `type` of an argument.
+
+    Args:
+        least: Smallest number.
+        most: Largest number.
+        of: What they count, with a space before it, for the error.
     """
-    if not text.isdecimal() or not 1 <= int(text) <= 10**6:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to 1000000")
-    return int(text)
 
+    def parse(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if not least <= number <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number{of} from {least:g} to {most:g}")
+        return number
 
-def seed_of(text: str) -> int:
-    """Returns a seed.
-
-    Raises:
-        argparse.ArgumentTypeError: The text is none.
-    """
-    if not text.isdecimal() or int(text) >= 2**31:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 2147483647")
-    return int(text)
+    return parse
 
 
 def env_seed(parsed: argparse.Namespace, loaded: LoadedRun) -> int:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from pathlib import Path as FilePath
+from pathlib import Path
 from typing import TypeVar
 
 from rollcast.text import printable
@@ -15,8 +15,8 @@ from rollcast.text import printable
 from learner.shared.exits import ExitCode, UserError
 from learner.shared.observe.curves import Curve
 from learner.shared.runfolder.names import CONFIGURATION, safe_name
-from learner.shared.settings.base import Path, Value
-from learner.shared.settings.layers import leaves
+from learner.shared.settings.base import Value
+from learner.shared.settings.layers import values_in
 from learner.shared.settings.yaml_reader import read_document
 
 BY_SETTINGS, BY_NAME, BY_RUN = "settings", "name", "run"
@@ -59,7 +59,7 @@ class Member:
         settings: Values by dotted path, those of the behavior without ``behaviors.<name>.``; empty if they were not read.
     """
 
-    folder: FilePath
+    folder: Path
     curve: Curve
     settings: Mapping[str, str]
 
@@ -84,7 +84,7 @@ class Group:
     differences: Mapping[str, str] = field(default_factory=dict)
 
 
-def read_settings(folder: FilePath, behavior_folder: str) -> dict[str, str]:
+def read_settings(folder: Path, behavior_folder: str) -> dict[str, str]:
     """Returns the settings of a run as text, by dotted path.
 
     Args:
@@ -104,11 +104,7 @@ def read_settings(folder: FilePath, behavior_folder: str) -> dict[str, str]:
     blocks = tree.get("behaviors")
     names = blocks if isinstance(blocks, dict) else {}
     own = next((f"behaviors.{name}." for name in names if safe_name(name) == behavior_folder), "default_settings.")
-    settings = {}
-    for place in leaves(tree):
-        dotted = ".".join(place)
-        settings[_whole(dotted.removeprefix(own))] = _text(_at(tree, place))
-    return settings
+    return {_whole(dotted.removeprefix(own)): _text(value) for dotted, value in values_in(tree).items()}
 
 
 def grouped(members: Sequence[Member], by: str) -> list[Group]:
@@ -206,12 +202,6 @@ def _text(value: Value) -> str:
 
 def _whole(text: str) -> str:
     return printable(text, len(text))
-
-
-def _at(tree: Value, place: Path) -> Value:
-    for key in place:
-        tree = tree[key] if isinstance(tree, dict) else None
-    return tree
 
 
 def _unknown_key(by: str, members: Sequence[Member]) -> str:

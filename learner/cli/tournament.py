@@ -13,9 +13,11 @@ from learner.cli.run_flags import (
     env_seed,
     load_run,
     needing_extra,
+    real,
     report_of,
     run_folder,
     seed_of,
+    whole,
 )
 
 _EPILOG = """\
@@ -81,7 +83,7 @@ def _add_games(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--interval",
         metavar="POINTS",
-        type=_points,
+        type=real(1, 1000),
         default=50.0,
         help="end when no 95 %% interval is wider than this on either side (default: 50)",
     )
@@ -101,26 +103,10 @@ def _add_games(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--random-moves",
         metavar="N",
-        type=_moves,
+        type=whole(0, 1000),
         default=1,
         help="random moves of each player at the start of a game (default: 1, two plies of a board game)",
     )
-
-
-def _points(text: str) -> float:
-    try:
-        points = float(text)
-    except ValueError:
-        points = 0.0
-    if not 1 <= points <= 1000:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to 1000")
-    return points
-
-
-def _moves(text: str) -> int:
-    if not text.isdecimal() or int(text) > 1000:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 1000")
-    return int(text)
 
 
 def _tournament(parsed: argparse.Namespace) -> int:

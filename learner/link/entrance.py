@@ -51,7 +51,7 @@ class Entrance:
         with self._lock:
             for handle, (_, since) in self._inside.items():
                 if time.monotonic() - since > self._seconds:
-                    _shut(handle)
+                    shut(handle)
 
     def _until_room(self) -> float:
         """Returns the seconds until a connection may be replaced; 0 if there is room."""
@@ -63,11 +63,21 @@ class Entrance:
             left = since + PATIENCE_SECONDS - time.monotonic()
             if left <= 0.0:
                 del self._inside[handle]
-                _shut(handle)
+                shut(handle)
             return max(0.0, left)
 
 
-def _shut(handle: socket.socket) -> None:
-    """Ends a connection, at which the thread that waits for it notices the end and closes it."""
+def listen(host: str, port: int, backlog: int) -> socket.socket:
+    """Returns a socket that listens at an IP address of this machine.
+
+    Raises:
+        OSError: It cannot be used.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=backlog)
+
+
+def shut(handle: socket.socket) -> None:
+    """Ends a socket, at which whoever waits for it in another thread notices the end; it remains to be closed."""
     with contextlib.suppress(OSError):
         handle.shutdown(socket.SHUT_RDWR)

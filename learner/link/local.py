@@ -135,7 +135,7 @@ def inherited_ring(environ: Mapping[str, str] = os.environ) -> RingReader | None
         os.close(descriptor)
 
 
-def send_ring(connection: LocalConnection, ring_bytes: int = RING_BYTES) -> RingWriter | None:
+def send_ring(connection: LocalConnection) -> RingWriter | None:
     """Makes a ring and sends the other process its descriptor; returns None where there is no ring (Windows).
 
     Raises:
@@ -143,17 +143,17 @@ def send_ring(connection: LocalConnection, ring_bytes: int = RING_BYTES) -> Ring
     """
     if sys.platform == "win32":
         return None
-    memory = make_memory(ring_bytes)
+    memory = make_memory(RING_BYTES)
     if memory is None:
         return None
     try:
         send_handle(connection, memory, None)
-        return RingWriter(memory, ring_bytes)
+        return RingWriter(memory, RING_BYTES)
     finally:
         os.close(memory)
 
 
-def receive_ring(connection: LocalConnection, ring_bytes: int = RING_BYTES) -> RingReader | None:
+def receive_ring(connection: LocalConnection) -> RingReader | None:
     """Receives what `send_ring` sent.
 
     Raises:
@@ -163,7 +163,7 @@ def receive_ring(connection: LocalConnection, ring_bytes: int = RING_BYTES) -> R
         return None
     memory = recv_handle(connection)
     try:
-        return RingReader(memory, ring_bytes)
+        return RingReader(memory, RING_BYTES)
     finally:
         os.close(memory)
 

@@ -6,7 +6,6 @@ dials those with lower numbers, and both sides prove that they know the key. Wha
 
 from __future__ import annotations
 
-import contextlib
 import hmac
 import ipaddress
 import secrets
@@ -18,7 +17,7 @@ from typing import Final
 
 from rollcast.addresses import join_address, split_address
 
-from learner.link.entrance import Entrance
+from learner.link.entrance import Entrance, listen, shut
 
 KEY_BYTES: Final = 32
 _NONCE_BYTES: Final = 32
@@ -46,8 +45,7 @@ class Meeting:
     """
 
     def __init__(self, host: str) -> None:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._listener = socket.create_server((host, 0), family=family, backlog=_MOST_AT_ONCE)
+        self._listener = listen(host, 0, _MOST_AT_ONCE)
         self._listener.settimeout(_LOOK_SECONDS)  # here, because the thread may begin after the end
         port = self._listener.getsockname()[1]
         self.address = join_address(host, port)
@@ -93,8 +91,7 @@ class Meeting:
     def close(self) -> None:
         """Stops listening."""
         self._is_over = True
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
+        shut(self._listener)
         self._listener.close()
 
     def _listen(self, rank: int, ranks: int, key: bytes) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import ssl
 import struct
@@ -10,6 +9,8 @@ import sys
 import threading
 from collections.abc import Sequence
 from typing import Any, Final
+
+from learner.link.entrance import shut
 
 _LENGTH: Final = struct.Struct(">I")
 _TAKE_BYTES: Final = 2**18
@@ -138,8 +139,7 @@ class StreamConnection:
 
     def shut(self) -> None:
         """Ends the connection for both sides, and with it what another thread waits for; it remains to be closed."""
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+        shut(self._socket)
 
     def close(self) -> None:
         """Closes the connection."""

@@ -29,7 +29,6 @@ else:
 
 _NO_FOLLOW: Final[int] = getattr(os, "O_NOFOLLOW", 0)
 _ACCESS_FLAGS: Final = os.O_RDONLY | os.O_WRONLY | os.O_RDWR
-_HAS_FILE_MODES: Final = hasattr(os, "fchmod")
 _MAY_OTHERS: Final = 0o077
 _MAY_WRITE: Final = 0o222
 
@@ -51,11 +50,7 @@ def block_stop_signals(*, blocked: bool) -> None:
 
 def operator_signal_numbers() -> tuple[signal.Signals, ...]:
     """Returns the signals that save a checkpoint and that pause or resume; none on Windows, which lacks them."""
-    return _signals("SIGUSR1", "SIGUSR2")
-
-
-def _signals(*names: str) -> tuple[signal.Signals, ...]:
-    return tuple(signal.Signals[name] for name in names if name in signal.Signals.__members__)
+    return tuple(each for each in signal.Signals if each.name in {"SIGUSR1", "SIGUSR2"})
 
 
 def same_modules() -> dict[str, str]:
@@ -188,7 +183,7 @@ def keep_from_readers(descriptor: int) -> None:
 
 def is_private(descriptor: int) -> bool:
     """Returns whether only the owner can read an open file; True where files have no such modes (Windows)."""
-    return not _HAS_FILE_MODES or not stat.S_IMODE(os.fstat(descriptor).st_mode) & _MAY_OTHERS
+    return not hasattr(os, "fchmod") or not stat.S_IMODE(os.fstat(descriptor).st_mode) & _MAY_OTHERS
 
 
 def own_user() -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -22,7 +22,6 @@ from learner.shared.results import in_results
 from learner.shared.runfolder.names import CONFIGURATION, SOURCES
 
 if TYPE_CHECKING:
-    from learner.shared.settings.base import Tree, Value
     from learner.shared.settings.load import LoadedRun
 
 _OF_ONE_START: Final = ("checkpoint_settings.", "rollcast.resume_checkpoint", "env_settings.seed")
@@ -63,17 +62,18 @@ def left_out(folder: Path, loaded: LoadedRun) -> list[str]:
         folder: Folder of a run.
         loaded: Settings of this start, from `with_flags`.
     """
-    from learner.shared.settings.load import effective_document  # noqa: PLC0415 - operators' commands load no settings
+    from learner.shared.settings.layers import values_in  # noqa: PLC0415 - operators' commands load no settings
+    from learner.shared.settings.load import effective_document  # noqa: PLC0415 - see above
     from learner.shared.settings.yaml_reader import read_document  # noqa: PLC0415 - see above
 
     sources = dict(_sources(folder))
     if sources.pop(_COMMAND, "") != loaded.sources.get(_COMMAND, ""):
         return []
     try:
-        before = _flat(read_document(folder / CONFIGURATION).tree)
+        before = values_in(read_document(folder / CONFIGURATION).tree)
     except UserError:  # missing or damaged, which does not keep a run from its state
         return []
-    now = _flat(effective_document(loaded))
+    now = values_in(effective_document(loaded))
     found: dict[str, None] = {}
     for place, source in sources.items():
         if place.startswith("--"):
@@ -122,16 +122,3 @@ def _name(place: str, source: str) -> str:
     if source == _SET:
         return f"{_SET} {place}"
     return source.removeprefix("env ") if source.startswith(("--", "env ")) else ""
-
-
-def _flat(tree: Tree) -> Mapping[str, Value]:
-    """Returns the values of a tree by their dotted paths, as in the sources."""
-    from learner.shared.settings.layers import leaves  # noqa: PLC0415 - see `left_out`
-
-    return {".".join(path): _at(tree, path) for path in leaves(tree)}
-
-
-def _at(tree: Value, path: tuple[str, ...]) -> Value:
-    for key in path:
-        tree = tree[key] if isinstance(tree, dict) else None
-    return tree

@@ -27,7 +27,8 @@ DARK = ("#56B4E9", "#FF8A4C", "#2FC79A", "#E79AC4", "#E6B422", "#A5B4FF", "#E6ED
 LIGHT_PAGE, DARK_PAGE = "#FFFFFF", "#0D1117"
 _DASHES = ("", "7 3", "2 3", "9 3 2 3")
 
-_WIDTH = 720.0
+WIDTH = 720.0
+"""Width of a picture."""
 _LEFT, _RIGHT = 68.0, 20.0
 _TITLE, _LEGEND_ROW, _PLOT, _FOOT = 26.0, 18.0, 250.0, 66.0
 _LETTER, _SWATCH = 6.8, 42.0
@@ -101,13 +102,26 @@ def draw(panels: Sequence[Panel], title: str) -> str:
     for panel in panels:
         tops.append(height)
         height += _height(panel)
-    body = "\n".join(part for panel, top in zip(panels, tops, strict=True) for part in _panel(panel, top))
+    body = (part for panel, top in zip(panels, tops, strict=True) for part in _panel(panel, top))
+    return picture(body, height, title, _description(panels))
+
+
+def picture(parts: Iterable[str], height: float, title: str, description: str) -> str:
+    """Returns an SVG of `WIDTH`.
+
+    Args:
+        parts: Its elements.
+        height: Its height.
+        title: Its name for screen readers.
+        description: What they read of it.
+    """
+    body = "\n".join(parts)
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH:g} {height:g}" role="img" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:g} {height:g}" role="img" '
         'aria-labelledby="title desc" font-family="system-ui, sans-serif" font-size="12">\n'
-        f'<title id="title">{svg_text(title)}</title>\n<desc id="desc">{svg_text(_description(panels))}</desc>\n'
-        f"<style>{style()}</style>\n"
-        f'<rect class="page" width="{_WIDTH:g}" height="{height:g}"/>\n{body}\n</svg>\n'
+        f'<title id="title">{svg_text(title)}</title>\n<desc id="desc">{svg_text(description)}</desc>\n'
+        f"<style>{_style()}</style>\n"
+        f'<rect class="page" width="{WIDTH:g}" height="{height:g}"/>\n{body}\n</svg>\n'
     )
 
 
@@ -126,7 +140,7 @@ def _thinned(x: NDArray[np.float64], y: NDArray[np.float64]) -> Points:
     return grid, np.interp(grid, x, y)
 
 
-def style() -> str:
+def _style() -> str:
     """Returns the rules of light and dark pages; ``c0``, ``c1`` and so on set the colors."""
 
     def rules(page: str, ink: str, faint: str, colors: Sequence[str]) -> str:
@@ -147,7 +161,7 @@ def _legend_rows(series: Sequence[Series]) -> list[list[tuple[int, float]]]:
     x = _LEFT
     for place, one in enumerate(series):
         width = _SWATCH + _LETTER * len(one.label)
-        if rows[-1] and x + width > _WIDTH - _RIGHT:
+        if rows[-1] and x + width > WIDTH - _RIGHT:
             rows.append([])
             x = _LEFT
         rows[-1].append((place, x))
@@ -173,7 +187,7 @@ class _Axes:
         self.low, self.high = low - margin, high + margin
 
     def x(self, value: float) -> float:
-        return _LEFT + (_WIDTH - _LEFT - _RIGHT) * value / self.right_value
+        return _LEFT + (WIDTH - _LEFT - _RIGHT) * value / self.right_value
 
     def y(self, value: float) -> float:
         return self.bottom - _PLOT * (value - self.low) / (self.high - self.low)
@@ -197,7 +211,7 @@ def _panel(panel: Panel, top: float) -> Iterator[str]:
 
 
 def _frame(panel: Panel, axes: _Axes) -> Iterator[str]:
-    end, middle = _WIDTH - _RIGHT, (axes.top + axes.bottom) / 2
+    end, middle = WIDTH - _RIGHT, (axes.top + axes.bottom) / 2
     for value in ticks(axes.low, axes.high):
         y = axes.y(value)
         yield f'<line class="grid" x1="{_LEFT:g}" y1="{y:.1f}" x2="{end:g}" y2="{y:.1f}"/>'

@@ -26,7 +26,7 @@ from rollcast.other_services import OF_TRAINERS
 from rollcast.signals import until
 from rollcast.throttle import Throttle
 
-from learner.link.entrance import Entrance
+from learner.link.entrance import Entrance, listen, shut
 from learner.link.meeting import KEY_BYTES
 from learner.link.stream import StreamConnection
 from learner.service.identity.access import require
@@ -86,11 +86,8 @@ class RankHandshake:
         self._ranks = ranks
         self._release = release
         self._context = None if identity.security is None else identity.security.http_context(require_certificate=True)
-        self._listener = socket.create_server(
-            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=MOST_AT_ONCE
-        )
-        bound = self._listener.getsockname()
-        self.address = join_address(host, bound[1])
+        self._listener = listen(host, port, MOST_AT_ONCE)
+        self.address = join_address(host, self._listener.getsockname()[1])
         self._entrance = Entrance(MOST_AT_ONCE, HANDSHAKE_SECONDS)
         self._throttle = Throttle()
         self._closed = threading.Event()
@@ -129,8 +126,7 @@ class RankHandshake:
             for each in self._waiting.values():
                 each.connection.close()
             self._changed.notify_all()
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
+        shut(self._listener)
         self._listener.close()
 
     def _listen(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from rollcast.text import printable
 
 from learner.shared.observe.text import aligned, number
-from learner.start.line_chart import style, svg_text, tick, ticks
+from learner.start.line_chart import WIDTH, picture, svg_text, tick, ticks
 from learner.training.matches.players import Player
 from learner.training.matches.rating import Pair, Results, SeatResults, Standings, by_seat
 
@@ -19,7 +19,6 @@ SEATS_LEGEND: Final = (
 )
 """Legend of results by seat."""
 _HEADINGS: Final = ("place", "player", "rating", "95 %", "games", "score", "first: W", "D", "L", "second: W", "D", "L")
-_WIDTH: Final = 720.0
 _TOP, _ROW, _FOOT, _RIGHT = 40.0, 22.0, 56.0, 24.0
 _LETTER, _MOST_LEFT = 6.8, 300.0
 _CAP: Final = 4.0
@@ -155,10 +154,9 @@ def draw_intervals(values: Sequence[Value], title: str, label: str) -> str:
     margin = 0.04 * (high - low) or 1.0
     low, high = low - margin, high + margin
     bottom = _TOP + _ROW * len(values)
-    height = bottom + _FOOT
 
     def x(value: float) -> float:
-        return left + (_WIDTH - left - _RIGHT) * (value - low) / (high - low)
+        return left + (WIDTH - left - _RIGHT) * (value - low) / (high - low)
 
     def parts() -> Iterator[str]:
         yield f'<text x="{left:g}" y="22" font-weight="600" font-size="13">{svg_text(title)}</text>'
@@ -172,17 +170,10 @@ def draw_intervals(values: Sequence[Value], title: str, label: str) -> str:
             yield f'<text x="{left - 10:g}" y="{y + 4:g}" text-anchor="end">{svg_text(each.label)}</text>'
             yield f'<path class="c0" fill="none" stroke="currentColor" stroke-width="1.5" d="{line}"/>'
             yield f'<circle class="c0" cx="{x(each.value):.1f}" cy="{y:g}" r="4" fill="currentColor"/>'
-        middle = (left + _WIDTH - _RIGHT) / 2
+        middle = (left + WIDTH - _RIGHT) / 2
         yield f'<text x="{middle:g}" y="{bottom + 40:g}" text-anchor="middle">{svg_text(label)}</text>'
 
     told = "; ".join(
         f"{each.label}: {number(each.value)}, {number(each.low)} to {number(each.high)}" for each in values
     )
-    body = "\n".join(parts())
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH:g} {height:g}" role="img" '
-        'aria-labelledby="title desc" font-family="system-ui, sans-serif" font-size="12">\n'
-        f'<title id="title">{svg_text(title)}</title>\n<desc id="desc">{svg_text(f"{label}. {told}.")}</desc>\n'
-        f"<style>{style()}</style>\n"
-        f'<rect class="page" width="{_WIDTH:g}" height="{height:g}"/>\n{body}\n</svg>\n'
-    )
+    return picture(parts(), bottom + _FOOT, title, f"{label}. {told}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,8 +10,6 @@ from typing import Any
 
 from learner.link.to_front import ToFront
 from learner.service.ingest.snapshots import restore, snapshot
-from learner.service.policies.store import PolicyStore
-from learner.service.run.run_status import RunStatus
 from learner.shared.observe.meters import RunMeters
 from learner.shared.observe.stats import StatsReporter
 from learner.shared.runfolder.runfolder import RunFolder, must_fit, open_run_folder
@@ -41,16 +40,7 @@ class Start:
         self, folder: RunFolder, generation: int, seconds: float = 1e-9, lessons: Lessons | None = None
     ) -> None:
         self.parts = Parts(OPTIONS, generation=generation)
-        parts, service = self.parts, OPTIONS.rollcast
-        self.run_status = RunStatus(
-            parts.behaviors,
-            parts.sessions,
-            parts.ledger,
-            PolicyStore(),
-            service,
-            run_id="run",
-            generation=generation,
-        )
+        self.run_status = self.parts.run_status(OPTIONS.rollcast, time.monotonic)
         self.store = CheckpointStore(folder)
         self.published = Published()
         self.meters = RunMeters()

@@ -79,7 +79,13 @@ class Assignments:
         return np.where(assignments == sent_as, np.uint64(number), np.uint64(0))
 
     def opening(self, session_id: str, *, resumed: bool) -> policy_pb2.Assignment | None:
-        """Returns the assignment with which a session opens; see `SessionRouter.opening_assignment`."""
+        """Returns the assignment that an actor receives when it opens its session, before its first step.
+
+        Args:
+            session_id: The session. If it has an order, it keeps the order even if the run's assignment is newer.
+            resumed: Whether the session resumes, and so may have missed a reset of its environments; those of a new
+                session have just begun.
+        """
         own = self._own.get(session_id) if resumed else None
         if own is not None:
             return policy_pb2.SubscribeResponse.FromString(own).assignment

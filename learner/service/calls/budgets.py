@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import partial
 from typing import Any, Final, TypeVar
 
 import grpc
 from rollcast.errors import TooManyCalls
 
-from learner.service.calls.guard import Context, Handler, rewrapped
+from learner.service.calls.guard import Context, Handler, rewrapped, run_handler
 from learner.service.calls.methods import BOUND
 from learner.service.identity.access import CALLER
 
@@ -115,7 +115,7 @@ class CallBudgets(grpc.aio.ServerInterceptor):
                     budget.charge(seconds)
 
             try:
-                return await _Measured(_run(inner, request, context), charge)
+                return await _Measured(run_handler(inner, request, context), charge)
             finally:
                 for budget, estimate in zip(budgets, estimates, strict=True):
                     budget.charge(-estimate)
@@ -155,15 +155,6 @@ class CallBudgets(grpc.aio.ServerInterceptor):
             self._budgets.setdefault(("connection", peer), Budget(CONNECTION_SHARE, CONNECTION_BURST_SECONDS)),
             self._budgets.setdefault(owner, Budget(PRINCIPAL_SHARE, PRINCIPAL_BURST_SECONDS)),
         )
-
-
-async def _run(inner: Callable[..., Any], request: Any, context: Context) -> Any:
-    result = inner(request, context)
-    if not isinstance(result, AsyncIterator):
-        return await result
-    async for response in result:
-        await context.write(response)
-    return None
 
 
 class _Measured(Awaitable[Result]):

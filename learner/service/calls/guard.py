@@ -41,6 +41,16 @@ def rewrapped(handler: Handler, wrap: Callable[[str, Callable[..., Any]], Callab
     return handler
 
 
+async def run_handler(inner: Callable[..., Any], request: Any, context: Context) -> Any:
+    """Calls a handler, writes what it yields if it is an asynchronous generator, and returns its response, if any."""
+    result = inner(request, context)
+    if not isinstance(result, AsyncIterator):
+        return await result
+    async for response in result:
+        await context.write(response)
+    return None
+
+
 class CallGuard(grpc.aio.ServerInterceptor):
     """Turns a WireError into a rich status and any other error into INTERNAL with an incident id; counts calls.
 
@@ -97,13 +107,8 @@ class CallGuard(grpc.aio.ServerInterceptor):
 
         async def write(request: Any, context: Context) -> None:
             async with self._watched(context, method) as metrics:
-                counting = _CountingContext(context, metrics)
-                result = inner(received(request, metrics), counting)
-                if isinstance(result, AsyncIterator):
-                    async for response in result:
-                        await counting.write(response)
-                else:
-                    await result
+                counting: Any = _CountingContext(context, metrics)
+                await run_handler(inner, received(request, metrics), counting)
 
         return write if writes else answer
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import grpc
 from rollcast.auth import AUTHORIZATION, Principal, Role, bearer
 from rollcast.errors import Unauthenticated, WireError
 
-from learner.service.calls.guard import Context, Handler, rewrapped
+from learner.service.calls.guard import Context, Handler, rewrapped, run_handler
 from learner.service.identity.access import CALLER, Access, require
 from learner.service.identity.audit import grpc_address
 
@@ -84,7 +84,7 @@ class IdentityGuard(grpc.aio.ServerInterceptor):
             enter(context)
             stream = _Stream(token, needed)
             self._streams.add(stream)
-            work = asyncio.ensure_future(_run(inner, request, context))
+            work = asyncio.ensure_future(run_handler(inner, request, context))
             revoked = asyncio.ensure_future(stream.revoked.wait())
             try:
                 await asyncio.wait({work, revoked}, return_when=asyncio.FIRST_COMPLETED)
@@ -111,15 +111,6 @@ class _Stream:
         self.token = token
         self.needed = needed
         self.revoked = asyncio.Event()
-
-
-async def _run(inner: Callable[..., Any], request: Any, context: Context) -> None:
-    result = inner(request, context)
-    if isinstance(result, AsyncIterator):
-        async for response in result:
-            await context.write(response)
-    else:
-        await result
 
 
 def _answerer(

@@ -79,6 +79,7 @@ class LearnerServer:
 
     Attributes:
         port: Port for actors, once started.
+        rates: Steps per second of each actor.
     """
 
     def __init__(
@@ -128,7 +129,7 @@ class LearnerServer:
         self._session_service = self._make_session_service(behaviors, run, newest_version)
         self._trajectory_service = self._make_trajectory_service(behaviors, ledger, newest_version)
         self._policy_service = self._make_policy_service(behaviors, store, snapshots)
-        self._rates = ActorRates(sessions)
+        self.rates = ActorRates(sessions)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # untyped package
         self._callers: IdentityGuard | None = None
         self._strangers = Strangers(settings.connection_limit)
@@ -186,8 +187,8 @@ class LearnerServer:
             self._sessions,
             ledger,
             newest_version=newest_version,
-            order_numbers=self._router.order_numbers,
-            matches=self._router.given_matches,
+            order_numbers=self._router.assignments.order_numbers,
+            matches=self._router.assignments.given,
             on_agents=self._router.presence.agents_changed,
             metrics=metrics,
         )
@@ -210,11 +211,6 @@ class LearnerServer:
     def subscribers(self) -> int:
         """Number of actors subscribed to policies."""
         return self._broadcast.subscribers
-
-    @property
-    def rates(self) -> ActorRates:
-        """Steps per second of each actor."""
-        return self._rates
 
     @property
     def is_serving(self) -> bool:
@@ -343,7 +339,7 @@ class LearnerServer:
                 self._session_service.expire()
                 self._end_revoked()
                 self._router.tick()
-                self._rates.update()
+                self.rates.update()
             except Exception as error:  # noqa: BLE001 - the next round may go well, and leases must go on running out
                 _log.error("tick_failed", exc_info=error)
 

@@ -144,7 +144,7 @@ class SessionService:
             engine_settings=self._run.engine_settings,
             column_encodings=COLUMN_ENCODINGS,
             server_version=self._run.server_version,
-            assignment=self._router.opening_assignment(session, resumed=opened.resumed),
+            assignment=self._router.assignments.opening(session.session_id, resumed=opened.resumed),
             settled_through=opened.settled_through,
         )
 

@@ -8,9 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
-import numpy as np
 import structlog
-from numpy.typing import NDArray
 from rollcast.enums import HoldReason
 from rollcast.errors import Draining, StreamSuperseded
 from rollcast.text import in_one_line
@@ -37,7 +35,6 @@ from learner.service.calls.assignments import Assignments
 from learner.service.calls.uploads import HoldBoard, UploadStream
 from learner.service.ingest.behaviors import Behavior, BehaviorTable
 from learner.service.ingest.grants import CreditAllocator
-from learner.service.ingest.matches import GivenMatches
 from learner.service.ingest.quotas import Quotas
 from learner.service.ingest.session import Account, ActorSession
 from learner.service.ingest.session_ids import short_id
@@ -86,6 +83,7 @@ class SessionRouter:
     Attributes:
         is_draining: True once the learner is about to stop and admits no actors.
         presence: Tells the trainers which actors are present.
+        assignments: What actors do besides learning with the newest policy.
     """
 
     def __init__(
@@ -117,7 +115,7 @@ class SessionRouter:
         self._quotas = Quotas(behaviors)
         self._holds = HoldBoard()
         self._clock = clock
-        self._assignments = Assignments(task, plays_matches=behaviors.plays_matches)
+        self.assignments = Assignments(task, plays_matches=behaviors.plays_matches)
         self._uploads: dict[str, UploadStream] = {}
         self._subscriptions: dict[str, Subscription] = {}
         self._room = asyncio.Event()
@@ -263,7 +261,7 @@ class SessionRouter:
             older.end(_superseded("subscription", session))
         subscription = self._broadcast.subscribe(session.accounts, held, inline_bytes=inline_bytes)
         self._subscriptions[session.session_id] = subscription
-        self._tell(session, self._assignments.for_session(session))
+        self._tell(session, self.assignments.for_session(session))
         return subscription
 
     def unsubscribe(self, session: ActorSession, subscription: Subscription) -> None:
@@ -277,8 +275,8 @@ class SessionRouter:
         subscription = self._subscriptions.get(session.session_id)
         if subscription is not None:
             self._broadcast.add_behavior(subscription, behavior.index)
-        if self._assignments.has_task or behavior.plays_matches:
-            self._tell(session, self._assignments.renewed(session))
+        if self.assignments.has_task or behavior.plays_matches:
+            self._tell(session, self.assignments.renewed(session))
         self._settle_role(session, behavior.index)
         self._renew_quotas((behavior.index,))
         self.presence.changed()
@@ -304,7 +302,7 @@ class SessionRouter:
         """Ends both streams of a session that has ended, and returns its credit to the others."""
         self.end_streams(session, error)
         self._credit.forget(session)
-        self._assignments.forget(session.session_id)
+        self.assignments.forget(session.session_id)
         self.presence.changed()
         self._left.set()
 
@@ -315,16 +313,6 @@ class SessionRouter:
         for stream in self._uploads.values():
             stream.pace_changed(())
 
-    def opening_assignment(self, session: ActorSession, *, resumed: bool) -> policy_pb2.Assignment | None:
-        """Returns the assignment that an actor receives when it opens its session, before its first step.
-
-        Args:
-            session: The session. If it has an order, it keeps the order even if the run's assignment is newer.
-            resumed: Whether the session resumes, and so may have missed a reset of its environments; those of a new
-                session have just begun.
-        """
-        return self._assignments.opening(session.session_id, resumed=resumed)
-
     def assign(self, assignment: policy_pb2.Assignment, players: frozenset[str] | None = None) -> None:
         """Replaces the run's assignment, and gives the new one its id.
 
@@ -332,15 +320,15 @@ class SessionRouter:
             assignment: The new assignment.
             players: Sessions that play the lock-step round of the assignment; None for all.
         """
-        self._assignments.replace(assignment, players)
+        self.assignments.replace(assignment, players)
         for session in self._sessions.live():
-            self._tell(session, self._assignments.renewed(session))
+            self._tell(session, self.assignments.renewed(session))
 
     def release(self, session_id: str) -> None:
         """Returns an actor to the assignment of the run."""
         session = self._live(session_id)
-        if session is not None and self._assignments.is_playing(session_id):
-            message = self._assignments.release(session)
+        if session is not None and self.assignments.is_playing(session_id):
+            message = self.assignments.release(session)
             for index in session.accounts:
                 self._settle_role(session, index)
             self._quotas.forget(session)
@@ -355,7 +343,7 @@ class SessionRouter:
         """
         session = self._live(match.session_id)
         if session is not None:
-            message = self._assignments.play(session, match)
+            message = self.assignments.play(session, match)
             for index in session.accounts:
                 self._settle_role(session, index)
             if match.is_evaluation:
@@ -365,26 +353,17 @@ class SessionRouter:
 
     def awaits_match(self, behavior: str) -> bool:
         """Returns whether the behavior ids of a behavior act only in matches."""
-        return not self._assignments.has_task and self._behaviors.plays_matches(behavior)
-
-    @property
-    def given_matches(self) -> GivenMatches:
-        """The matches that sessions were told of."""
-        return self._assignments.given
+        return not self.assignments.has_task and self._behaviors.plays_matches(behavior)
 
     def _settle_role(self, session: ActorSession, behavior_index: int) -> None:
         """Lets a session take part in the credit of a behavior only if it learns, and plays no evaluation."""
         name = session.accounts[behavior_index].behavior
-        if self._assignments.is_playing(session.session_id) or (
-            self.awaits_match(name) and not self._assignments.learns(session.session_id, name)
+        if self.assignments.is_playing(session.session_id) or (
+            self.awaits_match(name) and not self.assignments.learns(session.session_id, name)
         ):
             self._credit.suspend(session, behavior_index)
         else:
             self._credit.resume(session, behavior_index)
-
-    def order_numbers(self, session_id: str, assignments: NDArray[Any]) -> NDArray[np.uint64]:
-        """Returns the numbers of a session's orders by assignment id; see `Assignments.order_numbers`."""
-        return self._assignments.order_numbers(session_id, assignments)
 
     def _offer(self, session: ActorSession) -> None:
         """Re-evaluates the credit of every session that shares a behavior with this one."""
@@ -407,14 +386,14 @@ class SessionRouter:
         Call it every second.
         """
         for behavior in filter(self._quotas.applies, self._behaviors.all()):
-            self._offer_quotas(self._quotas.tick(behavior, self._connected, self._assignments.playing))
+            self._offer_quotas(self._quotas.tick(behavior, self._connected, self.assignments.playing))
         self.presence.tick()
 
     def _renew_quotas(self, behavior_indices: Iterable[int]) -> None:
         for index in behavior_indices:
             behavior = self._behaviors.by_index(index)
             if behavior is not None and self._quotas.applies(behavior):
-                self._offer_quotas(self._quotas.assign(behavior, self._connected, self._assignments.playing))
+                self._offer_quotas(self._quotas.assign(behavior, self._connected, self.assignments.playing))
 
     def _offer_quotas(self, sessions: Iterable[ActorSession]) -> None:
         for session in sessions:

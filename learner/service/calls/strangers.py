@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from learner.link.entrance import shut
+
 GRACE_SECONDS: Final = 3.0
 """Seconds that a client always has for its first accepted call."""
 _DESCRIPTORS: Final = Path("/dev/fd")
@@ -68,7 +70,7 @@ class Strangers:
                 if len(found) - ended <= self._most:
                     break
                 if now - self._seen_since[peer] >= GRACE_SECONDS:
-                    _shut(found[peer])
+                    shut(found[peer])  # which gRPC notices as its client's end
                     ended += 1
             return ended
         finally:
@@ -105,11 +107,3 @@ def _peer(handle: socket.socket, port: int) -> Peer | None:
     except OSError:  # it listens, or has ended
         return None
     return str(host).removeprefix(_MAPPED), int(its_port)
-
-
-def _shut(handle: socket.socket) -> None:
-    """Ends a connection, which gRPC notices as its client's end."""
-    try:
-        handle.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        return

@@ -127,8 +127,7 @@ class Access:
             if self._path is None and self.takes_certificates:
                 return None
             raise Unauthenticated("the learner requires a token: give --token-file FILE")
-        now = self._clock()
-        found = self._own.find(token, now) or self._table.find(token, now)
+        found = self._find(token)
         if found is None:
             raise Unauthenticated(_UNKNOWN)
         return found
@@ -182,8 +181,7 @@ class Access:
         """Returns whether a call that began with this token, and needs this role, may continue."""
         if token is None:
             return True
-        now = self._clock()
-        found = self._own.find(token, now) or self._table.find(token, now)
+        found = self._find(token)
         return found is not None and found.role.includes(needed)
 
     def knows(self, name: str) -> bool:
@@ -192,6 +190,10 @@ class Access:
             return True
         now = self._clock()
         return self._own.holds(name, Role.ACTOR, now) or self._table.holds(name, Role.ACTOR, now)
+
+    def _find(self, token: str) -> Principal | None:
+        now = self._clock()
+        return self._own.find(token, now) or self._table.find(token, now)
 
 
 def require(principal: Principal, needed: Role) -> None:

@@ -126,6 +126,9 @@ class BehaviorTable:
         ledger: The ledger, in which the trainers' results are booked.
         judge: Judges what training a behavior requires.
         send: Sends a message to the trainers.
+
+    Attributes:
+        restored: Number of behaviors restored from the checkpoint; only these keep their indices across a restart.
     """
 
     def __init__(self, options: RunOptions, ledger: Ledger, judge: Estimator, send: Send) -> None:
@@ -135,7 +138,7 @@ class BehaviorTable:
         self._lock = threading.Lock()
         self._behaviors: list[Behavior] = []
         self._by_name: dict[str, Behavior] = {}
-        self._restored = 0
+        self.restored = 0
         self._told: set[str] = set()
         self._estimates = MemoryEstimates(judge, self.service)
 
@@ -143,11 +146,6 @@ class BehaviorTable:
     def service(self) -> ServiceSettings:
         """Settings of the service."""
         return self._options.rollcast
-
-    @property
-    def restored(self) -> int:
-        """Number of behaviors restored from the checkpoint; only these keep their indices across a restart."""
-        return self._restored
 
     def declare(self, spec: BehaviorSpec, team: int, agents: int) -> Behavior:
         """Returns the behavior of a declaration; the first declaration of the run creates it.
@@ -293,7 +291,7 @@ class BehaviorTable:
                 if spec.name in self._by_name:
                     raise ValueError(f"behavior {spec.name} is in the table twice")
                 self._add(spec, self._options.settings_for(spec.name))
-            self._restored = len(self._behaviors)
+            self.restored = len(self._behaviors)
 
     def _known(self, spec: BehaviorSpec) -> Behavior | None:
         """Returns the behavior of a spec; None before its first declaration.

@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from rollcast.history import History
@@ -29,9 +29,9 @@ class LedgerError(ValueError):
     """Raised if the books would no longer balance; a bug in the learner."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LedgerBooks:
-    """The books of one behavior at one moment, in steps.
+    """The books of one behavior, in steps.
 
     Attributes:
         received: Accepted for accounting.
@@ -42,25 +42,9 @@ class LedgerBooks:
             (acked after the checkpoint as only actors say, because the learner's own record is missing).
         duplicate: Steps in chunks that were received twice; outside the equation.
         unknown_sessions: Sessions of an earlier generation that have not returned; outside the equation.
+        untimed: Lost steps that were acked after a checkpoint: the time in which they were taken is lost too.
     """
 
-    received: int = 0
-    trained: int = 0
-    dropped: Mapping[str, int] = field(default_factory=dict)
-    queued: int = 0
-    lost: Mapping[str, int] = field(default_factory=dict)
-    duplicate: int = 0
-    unknown_sessions: int = 0
-
-    @property
-    def balanced(self) -> bool:
-        """True if the equation holds."""
-        fates = self.trained + sum(self.dropped.values()) + self.queued + sum(self.lost.values())
-        return self.received == fates and self.queued >= 0
-
-
-@dataclass(slots=True)
-class _Row:
     received: int = 0
     trained: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
@@ -69,6 +53,12 @@ class _Row:
     duplicate: int = 0
     unknown_sessions: int = 0
     untimed: int = 0
+
+    @property
+    def balanced(self) -> bool:
+        """True if the equation holds."""
+        fates = self.trained + self.dropped.total() + self.queued + self.lost.total()
+        return self.received == fates and self.queued >= 0
 
 
 class Ledger:
@@ -86,7 +76,7 @@ class Ledger:
     def __init__(self, history: History | None = None) -> None:
         self.history = history
         self.lock = threading.RLock()
-        self._rows: dict[str, _Row] = {}
+        self._rows: dict[str, LedgerBooks] = {}
 
     def enqueue(self, behavior: str, steps: int) -> None:
         """Books accepted steps: received and queued grow."""
@@ -185,18 +175,10 @@ class Ledger:
             self._row(behavior, sessions).unknown_sessions = sessions
 
     def books(self, behavior: str) -> LedgerBooks:
-        """Returns the books of a behavior; zeros if it is unknown."""
+        """Returns a copy of the books of a behavior; zeros if it is unknown."""
         with self.lock:
-            row = self._rows.get(behavior, _Row())
-            return LedgerBooks(
-                received=row.received,
-                trained=row.trained,
-                dropped=dict(+row.dropped),  # without reasons that have no steps
-                queued=row.queued,
-                lost=dict(+row.lost),
-                duplicate=row.duplicate,
-                unknown_sessions=row.unknown_sessions,
-            )
+            row = self._rows.get(behavior, LedgerBooks())
+            return replace(row, dropped=+row.dropped, lost=+row.lost)  # without reasons that have no steps
 
     def queued(self, behavior: str) -> int:
         """Returns the queued steps of a behavior."""
@@ -231,9 +213,9 @@ class Ledger:
             LedgerError: The saved books do not balance.
             AttributeError, KeyError, TypeError, ValueError: The state is invalid.
         """
-        rows: dict[str, _Row] = {}
+        rows: dict[str, LedgerBooks] = {}
         for name, saved in state.items():
-            row = _Row(
+            row = LedgerBooks(
                 received=count(saved, "received", most=_MAX_BOOKED),
                 trained=count(saved, "trained", most=_MAX_BOOKED),
                 dropped=_by_word(saved["dropped"]),
@@ -264,12 +246,12 @@ class Ledger:
         ledger.load_state_dict(state)
         return ledger
 
-    def _row(self, behavior: str, steps: int) -> _Row:
+    def _row(self, behavior: str, steps: int) -> LedgerBooks:
         if steps < 0:
             raise LedgerError(f"{steps} steps of {behavior}: a number of steps cannot be negative")
-        return self._rows.setdefault(behavior, _Row())
+        return self._rows.setdefault(behavior, LedgerBooks())
 
-    def _leave_queue(self, behavior: str, steps: int) -> _Row:
+    def _leave_queue(self, behavior: str, steps: int) -> LedgerBooks:
         row = self._row(behavior, steps)
         if steps > row.queued:
             raise LedgerError(f"{steps} steps of {behavior} cannot leave the queue: only {row.queued} are queued")

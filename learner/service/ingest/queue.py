@@ -48,6 +48,11 @@ class TrajectoryQueue:
 
     Attributes:
         unsettled: Whose steps wait, also those that the trainer has taken.
+        sequence: Sequence of the newest chunk sent; 0 before the first.
+        queued_steps: Steps that wait.
+        queued_bytes: Memory of the waiting chunks, in bytes.
+        pace: The trainer's last pace; in lock-step without its limits, which would keep a round from ending.
+        has_pace: True once the trainer has set a pace.
     """
 
     def __init__(
@@ -68,42 +73,17 @@ class TrajectoryQueue:
         self._most_steps = most_steps
         self.unsettled = UnsettledSteps()
         self._waiting: deque[_Waiting] = deque()
-        self._sequence = 0
-        self._queued_steps = 0
-        self._queued_bytes = 0
-        self._pace = Pace()
-        self._has_pace = False
+        self.sequence = 0
+        self.queued_steps = 0
+        self.queued_bytes = 0
+        self.pace = Pace()
+        self.has_pace = False
         self._is_told_full = False
-
-    @property
-    def sequence(self) -> int:
-        """Sequence of the newest chunk sent; 0 before the first."""
-        return self._sequence
-
-    @property
-    def queued_steps(self) -> int:
-        """Steps that wait."""
-        return self._queued_steps
-
-    @property
-    def queued_bytes(self) -> int:
-        """Memory of the waiting chunks, in bytes."""
-        return self._queued_bytes
 
     @property
     def queued_chunks(self) -> int:
         """Number of waiting chunks."""
         return len(self._waiting)
-
-    @property
-    def pace(self) -> Pace:
-        """The trainer's last pace; in lock-step without its limits, which would keep a round from ending."""
-        return self._pace
-
-    @property
-    def has_pace(self) -> bool:
-        """True once the trainer has set a pace."""
-        return self._has_pace
 
     @property
     def credit_bytes(self) -> int:
@@ -128,20 +108,20 @@ class TrajectoryQueue:
             return False
         if self._round_actors == 1:
             self._is_told_full = True
-            self._send(QueueFull(self._behavior_index, self._queued_bytes, self.capacity_bytes))
+            self._send(QueueFull(self._behavior_index, self.queued_bytes, self.capacity_bytes))
             return False
         return self._discard_largest(resident_bytes, place)
 
     def _fits(self, resident_bytes: int) -> bool:
-        return not self._waiting or self._queued_bytes + resident_bytes <= self.capacity_bytes
+        return not self._waiting or self.queued_bytes + resident_bytes <= self.capacity_bytes
 
     def _is_fair(self, resident_bytes: int, steps: int, principal: str) -> bool:
-        limit = self._pace.ahead_limit_steps if self._has_pace else UNLIMITED_STEPS
-        most_steps = max(self._most_steps, 2 * self._pace.ahead_limit_steps)
+        limit = self.pace.ahead_limit_steps if self.has_pace else UNLIMITED_STEPS
+        most_steps = max(self._most_steps, 2 * self.pace.ahead_limit_steps)
         if not self.unsettled.has_room(principal, steps, limit, most_steps):
             return False
         principals = self.unsettled.principals
-        if principals == 1 or 2 * (self._queued_bytes + resident_bytes) <= self.capacity_bytes:
+        if principals == 1 or 2 * (self.queued_bytes + resident_bytes) <= self.capacity_bytes:
             return True
         own_bytes = sum(each.resident_bytes for each in self._waiting if each.principal == principal)
         return not own_bytes or own_bytes + resident_bytes <= self.capacity_bytes // (2 * principals)
@@ -159,7 +139,7 @@ class TrajectoryQueue:
         self._waiting = deque(
             each._replace(resident_bytes=0) if each.place == largest else each for each in self._waiting
         )
-        self._queued_bytes = sum(each.resident_bytes for each in self._waiting)
+        self.queued_bytes = sum(each.resident_bytes for each in self._waiting)
         return largest != place and self._fits(resident_bytes)
 
     def put(
@@ -189,18 +169,18 @@ class TrajectoryQueue:
         """
         if not self._fits(resident_bytes):
             raise QueueFullError(
-                f"the queue holds {self._queued_bytes} of {self.capacity_bytes} bytes; there is no room for "
+                f"the queue holds {self.queued_bytes} of {self.capacity_bytes} bytes; there is no room for "
                 f"{resident_bytes} more"
             )
-        self._sequence += 1
-        self._waiting.append(_Waiting(self._sequence, chunk.rows, resident_bytes, actor_index, principal))
+        self.sequence += 1
+        self._waiting.append(_Waiting(self.sequence, chunk.rows, resident_bytes, actor_index, principal))
         self.unsettled.add(session_id, principal, chunk.rows)
-        self._queued_bytes += resident_bytes
-        self._queued_steps += chunk.rows
+        self.queued_bytes += resident_bytes
+        self.queued_steps += chunk.rows
         self._send(
             Experience(
                 self._behavior_index,
-                self._sequence,
+                self.sequence,
                 chunk,
                 session_id,
                 actor_index,
@@ -219,11 +199,11 @@ class TrajectoryQueue:
         """
         while self._waiting and self._waiting[0].sequence <= through:
             taken = self._waiting.popleft()
-            self._queued_bytes -= taken.resident_bytes
-            self._queued_steps -= taken.steps
+            self.queued_bytes -= taken.resident_bytes
+            self.queued_steps -= taken.steps
         if self._round_actors:
             pace = replace(pace, ahead_limit_steps=UNLIMITED_STEPS, hold=None, until_version=0, update_steps=0)
-        self._pace, self._has_pace = pace, True
+        self.pace, self.has_pace = pace, True
 
 
 class UnsettledSteps:
@@ -269,10 +249,6 @@ class UnsettledSteps:
                     del counts[key]
             self.total -= settled
             steps -= settled
-
-    def of_principal(self, principal: str) -> int:
-        """Returns the unsettled steps of a principal."""
-        return self._of_principal[principal]
 
     def seen_by(self, session_id: str, principal: str, limit: int) -> int:
         """Returns the unsettled steps that count against the credit of a session.

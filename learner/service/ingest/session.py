@@ -272,8 +272,7 @@ class Account:
     def state_dict(self) -> dict[str, Any]:
         """Returns the counts as plain values, for a checkpoint."""
         saved = (*_SAVED_ACCOUNT_COUNTS, "behavior", "is_byte_limited")
-        given_up = GivenUp(Counter(self.discarded), Counter(self.dropped))
-        return {name: getattr(self, name) for name in saved} | {"teams": dict(self.teams)} | given_up.state_dict()
+        return {name: getattr(self, name) for name in saved} | {"teams": dict(self.teams)} | self.given_up.state_dict()
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Self:

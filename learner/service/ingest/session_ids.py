@@ -24,7 +24,6 @@ TAG_BYTES: Final = 16
 KEY_BYTES: Final = 32
 _SHORT_DIGITS: Final = 12
 SESSION_KEY: Final = "session_key"
-_KEY_BYTES: Final = 32
 log = structlog.get_logger(__name__)
 
 
@@ -90,7 +89,7 @@ def session_key(folder: Path) -> bytes:
     kept = _read(folder / SESSION_KEY)
     if kept is not None:
         return kept
-    made = secrets.token_bytes(_KEY_BYTES)
+    made = secrets.token_bytes(KEY_BYTES)
     try:
         write_file(folder / SESSION_KEY, f"{made.hex()}\n".encode("ascii"), private=True)
     except WriteFailed as error:
@@ -104,7 +103,7 @@ def _read(path: Path) -> bytes | None:
         with open_regular(path, follow_links=False) as stream:
             if not is_private(stream.fileno()):
                 return None
-            found = bytes.fromhex(stream.read(4 * _KEY_BYTES).decode("ascii").strip())
+            found = bytes.fromhex(stream.read(4 * KEY_BYTES).decode("ascii").strip())
     except (OSError, ValueError):
         return None
-    return found if len(found) == _KEY_BYTES else None
+    return found if len(found) == KEY_BYTES else None

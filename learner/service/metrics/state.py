@@ -170,19 +170,19 @@ def _open(prefix: str, each: Field, families: dict[str, tuple[Shape, _Family]]) 
     return family if found == shape else None
 
 
-def _run(name: str, documentation: str, value: Callable[[MetricsSnapshot], float]) -> StateMetric:
-    return StateMetric(name, "gauge", documentation, (), lambda snapshot: [((), float(value(snapshot)))])
+def _run(name: str, documentation: str, value: Callable[[MetricsSnapshot], float | None]) -> StateMetric:
+    """Creates a metric of the run, without a series while its value is None."""
+
+    def rows(snapshot: MetricsSnapshot) -> Rows:
+        found = value(snapshot)
+        return [] if found is None else [((), float(found))]
+
+    return StateMetric(name, "gauge", documentation, (), rows)
 
 
 def _lockstep(name: str, documentation: str, value: Callable[[LockstepView], float]) -> StateMetric:
     """Creates a metric that only lock-step runs have."""
-    return StateMetric(
-        name,
-        "gauge",
-        documentation,
-        (),
-        lambda snapshot: [] if snapshot.run.lockstep is None else [((), float(value(snapshot.run.lockstep)))],
-    )
+    return _run(name, documentation, lambda now: None if now.run.lockstep is None else value(now.run.lockstep))
 
 
 def _left_out(snapshot: MetricsSnapshot) -> list[tuple[tuple[str, ...], float]]:
@@ -217,16 +217,12 @@ def _counts(found: dict[str, int], known: tuple[str, ...]) -> Iterator[tuple[str
     yield from counts.items()
 
 
-def _dropped(snapshot: MetricsSnapshot) -> Rows:
-    for behavior in snapshot.run.behaviors:
-        for reason, steps in _counts(behavior.books["dropped"], DROP_REASONS):
-            yield (behavior.name, reason), float(steps)
-
-
-def _lost(snapshot: MetricsSnapshot) -> Rows:
-    for behavior in snapshot.run.behaviors:
-        for event, steps in _counts(behavior.books["lost"], LOSE_EVENTS):
-            yield (behavior.name, event), float(steps)
+def _fate(fate: Literal["dropped", "lost"], known: tuple[str, ...]) -> Callable[[MetricsSnapshot], Rows]:
+    return lambda now: [
+        ((behavior.name, word), float(steps))
+        for behavior in now.run.behaviors
+        for word, steps in _counts(behavior.books[fate], known)
+    ]
 
 
 def _spread(spread: Spread | None) -> Rows:
@@ -248,19 +244,15 @@ STATE: Final[tuple[StateMetric, ...]] = (
         "1 once the run has ended by itself; the learner waits for one more scrape before it ends.",
         lambda now: now.is_over,
     ),
-    StateMetric(
+    _run(
         "disk_free_bytes",
-        "gauge",
         "Free space where the run's folder is.",
-        (),
-        lambda now: [] if now.disk is None else [((), float(now.disk.free))],
+        lambda now: None if now.disk is None else now.disk.free,
     ),
-    StateMetric(
+    _run(
         "disk_bytes",
-        "gauge",
         "Size of the disk where the run's folder is.",
-        (),
-        lambda now: [] if now.disk is None else [((), float(now.disk.total))],
+        lambda now: None if now.disk is None else now.disk.total,
     ),
     _run("start_timestamp_seconds", "Time at which this learner started.", lambda now: now.started_at),
     _run(
@@ -287,7 +279,7 @@ STATE: Final[tuple[StateMetric, ...]] = (
         "counter",
         "Received steps that will not be trained; lockstep: not of a round; mate: a group mate's steps were dropped.",
         ("behavior", "reason"),
-        _dropped,
+        _fate("dropped", DROP_REASONS),
     ),
     _each(
         "env_steps_queued",
@@ -299,7 +291,7 @@ STATE: Final[tuple[StateMetric, ...]] = (
         "counter",
         "Steps lost when a learner stopped: queued or acked after the checkpoint; rollback: acked as only actors say.",
         ("behavior", "event"),
-        _lost,
+        _fate("lost", LOSE_EVENTS),
     ),
     _each(
         "env_steps_duplicate",
@@ -385,12 +377,10 @@ GPU_STATE: Final[tuple[StateMetric, ...]] = (
         "Memory that torch holds on the training device.",
         lambda now: now.gpu.reserved if now.gpu else 0,
     ),
-    StateMetric(
+    _run(
         "gpu_busy_ratio",
-        "gauge",
         "Share of the time in which the training device computed.",
-        (),
-        lambda now: [] if now.gpu is None or now.gpu.busy is None else [((), now.gpu.busy)],
+        lambda now: None if now.gpu is None else now.gpu.busy,
     ),
 )
 """Only if the training device is a GPU."""

@@ -19,7 +19,6 @@ from learner.link.control import Answer, Request, RequestKind
 from learner.link.to_front import Send, SetHold
 from learner.service.identity.audit import Audit, Requester
 from learner.service.run.stopping import OPERATOR
-from learner.shared.observe.view import RunView
 from learner.shared.platform import operator_signal_numbers
 
 log = structlog.get_logger(__name__)
@@ -32,11 +31,10 @@ _SAVE_SECONDS: Final = 300.0
 
 
 class RunControl:
-    """Implements `learner.service.web.hooks.ControlHooks` for a learner: asks the trainers over the link.
+    """Implements `learner.service.web.hooks.OperatorActions` for a learner: asks the trainers over the link.
 
     Args:
         ask: Sends the trainers a request; pass their answer to `answer`.
-        view: Returns the current status.
         is_ending: Returns whether the run was asked to end; callable from any thread.
         request_stop: Asks the run to end; callable from any thread.
         send: Sends the service a command, to hold actors during a pause.
@@ -46,13 +44,11 @@ class RunControl:
         self,
         ask: Callable[[Request], object],
         *,
-        view: Callable[[], RunView],
         is_ending: Callable[[], bool],
         request_stop: Callable[[str, bool], None],
         send: Send,
     ) -> None:
         self._ask = ask
-        self._view = view
         self._is_ending = is_ending
         self._request_stop = request_stop
         self._send = send
@@ -66,10 +62,6 @@ class RunControl:
     def is_paused(self) -> bool:
         """True if the trainers are paused."""
         return self._is_paused
-
-    def status(self) -> RunView:
-        """Returns the state of the run."""
-        return self._view()
 
     def pause(self) -> None:
         """Holds the actors and stops the trainers after the current update; safe to repeat.

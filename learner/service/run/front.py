@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import structlog
-from rollcast.addresses import join_address, split_address
 from rollcast.auth import Role, TokenRow
 from rollcast.history import History
 from rollcast.limits import PROTOCOL_REVISION
@@ -57,6 +56,7 @@ from learner.shared.observe.values import EPISODE_RETURN
 from learner.shared.observe.view import RunState, RunView
 from learner.shared.runfolder.received import ReceivedSteps
 from learner.shared.runfolder.snapshots import SnapshotFiles
+from learner.shared.settings.addresses import with_port
 from learner.shared.settings.options import RunOptions
 
 log = structlog.get_logger(__name__)
@@ -73,7 +73,6 @@ _SECOND_SIGNAL = "a second signal skips waiting for actors"
 
 Begin = Callable[[BoundAddresses, str], None]
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +188,6 @@ class Front:
         self._updates = UpdateWatch()
         self.control = RunControl(
             link.to_trainers.send,
-            view=self.view,
             is_ending=self.stopping.asked.is_set,
             request_stop=self.stopping.ask_anywhere,
             send=link.to_front.send,
@@ -452,7 +450,7 @@ class Front:
         self.metrics.watch(scrape.snapshot)
         hooks = RunHooks(
             self.control,
-            self.behaviors,
+            self.view,
             self.sessions,
             self.metrics,
             rates=server.rates,
@@ -471,12 +469,6 @@ def make_metrics(return_buckets: tuple[float, ...]) -> LearnerMetrics:
     return metrics
 
 
-def with_port(address: str, port: int) -> str:
-    """Returns an address with another port."""
-    host, _ = split_address(address)
-    return join_address(host, port)
-
-
 def throttle_accept_errors(loop: asyncio.AbstractEventLoop) -> None:
     """Logs connections that a loop cannot accept once in a while; asyncio reports each attempt, thousands a second."""
     throttle = Throttle()
@@ -488,6 +480,6 @@ def throttle_accept_errors(loop: asyncio.AbstractEventLoop) -> None:
             return
         left_out = throttle.admit(error.errno)
         if left_out is not None:
-            _log.error("connections_not_accepted", error=error.strerror, left_out=left_out)
+            log.error("connections_not_accepted", error=error.strerror, left_out=left_out)
 
     loop.set_exception_handler(handle)

@@ -69,7 +69,7 @@ class ActorsSeen:
 
     Attributes:
         shares: Actors that train something and recently reported how they spend their time.
-        silent: Number of all other actors: new, recently silent, or of a release that does not report.
+        silent: Number of all other actors: new, recently silent, or of a client that does not report.
     """
 
     shares: Sequence[ActorShare] = ()

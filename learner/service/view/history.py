@@ -124,13 +124,13 @@ class _Curves:
             KeyError, TypeError, ValueError: The state is invalid.
         """
         curves = cls()
-        columns = {name: array("d", state["columns"].get(name, ())) for name in COLUMNS}
+        curves.values = columns = {name: array("d", state["columns"][name]) for name in COLUMNS}
         points = len(columns["t"])
         times = columns["t"].tolist()
         if not 0 < points <= max_points or times != sorted(times) or not all(map(math.isfinite, times)):
             raise ValueError(f"a curve has {points} points; it must have 1 to {max_points}, in order of time")
-        for name, column in columns.items():  # a column that an earlier version did not have is a gap
-            curves.values[name] = column if len(column) == points else array("d", [math.nan] * points)
+        if any(len(column) != points for column in columns.values()):
+            raise ValueError("the columns of a curve must have one length")
         curves.interval = int(state["interval"])
         if curves.interval < 1:
             raise ValueError(f"a curve has a point every {curves.interval} samples; the interval must be at least 1")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from learner.service.view.history import HistoryView
-from learner.shared.observe.view import RunView, StatusView
+from learner.shared.observe.view import StatusView
 
 
 class OperatorActions(Protocol):
@@ -44,15 +44,12 @@ class OperatorActions(Protocol):
         """
 
 
-class ControlHooks(OperatorActions, Protocol):
-    """What a run lets operators do and see."""
-
-    def status(self) -> RunView:
-        """Returns the state of the run."""
-
-
-class WebHooks(OperatorActions, Protocol):
+class WebHooks(Protocol):
     """Gives the port access to the learner. Every method may block; they are called outside the event loop."""
+
+    @property
+    def control(self) -> OperatorActions:
+        """What operators may do."""
 
     def status(self) -> StatusView:
         """Returns the current status."""

@@ -7,15 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 from learner.service.ingest.actor_rates import ActorRates
-from learner.service.ingest.behaviors import BehaviorTable
 from learner.service.ingest.session import Account, ActorSession
 from learner.service.ingest.session_ids import short_id
 from learner.service.ingest.sessions import SessionTable
 from learner.service.metrics.learner import LearnerMetrics
 from learner.service.view.history import History, HistoryView
-from learner.service.web.hooks import ControlHooks
+from learner.service.web.hooks import OperatorActions
 from learner.shared.observe.behavior_state import FIELDS, BehaviorState
-from learner.shared.observe.view import ActorBooksView, ActorDetails, ActorView, StatusView
+from learner.shared.observe.view import ActorBooksView, ActorDetails, ActorView, RunView, StatusView
 
 
 class RunHooks:
@@ -23,7 +22,7 @@ class RunHooks:
 
     Args:
         control: Actions available to operators.
-        behaviors: The behaviors of the run.
+        view: Returns the state of the run.
         sessions: The actors.
         metrics: Content of ``/metrics``.
         rates: Steps per second of each actor.
@@ -31,12 +30,15 @@ class RunHooks:
         history: The curves.
         version: Version of Rollcast.
         about: Returns the settings and events of the run, and the runs beside it.
+
+    Attributes:
+        control: Actions available to operators.
     """
 
     def __init__(
         self,
-        control: ControlHooks,
-        behaviors: BehaviorTable,
+        control: OperatorActions,
+        view: Callable[[], RunView],
         sessions: SessionTable,
         metrics: LearnerMetrics,
         *,
@@ -46,8 +48,8 @@ class RunHooks:
         version: str,
         about: Callable[[], dict[str, Any]] = dict,
     ) -> None:
-        self._control = control
-        self._behaviors = behaviors
+        self.control = control
+        self._view = view
         self._sessions = sessions
         self._metrics = metrics
         self._is_serving = is_serving
@@ -58,13 +60,13 @@ class RunHooks:
 
     def sample(self) -> None:
         """Adds a point to every curve; call it once a second from one thread."""
-        run = self._control.status()
+        run = self._view()
         for view in run.behaviors:
             self._history.add(view.name, run.uptime_seconds, _curves(view))
 
     def status(self) -> StatusView:
         """Returns the current status."""
-        run = self._control.status()
+        run = self._view()
         live = sorted(self._sessions.live(), key=lambda session: session.actor_index)
         return StatusView(run, tuple(self._actor(session) for session in live), self._version)
 
@@ -88,25 +90,9 @@ class RunHooks:
         """Returns the state reported by the gRPC health service."""
         return self._is_serving()
 
-    def pause(self) -> None:
-        """Stops training."""
-        self._control.pause()
-
-    def resume(self) -> None:
-        """Ends a pause."""
-        self._control.resume()
-
     def release(self, actor_name: str, principal: str | None) -> int:
         """Lets an actor that is shut out in again."""
         return self._sessions.quarantine.release(actor_name, principal)
-
-    def save_checkpoint(self, timeout_seconds: float) -> str:
-        """Saves a checkpoint and returns its path."""
-        return self._control.save_checkpoint(timeout_seconds)
-
-    def drain(self, *, final: bool) -> None:
-        """Asks the run to end, and returns at once."""
-        self._control.drain(final=final)
 
     def _actor(self, session: ActorSession) -> ActorView:
         with self._sessions.lock:

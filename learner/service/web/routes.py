@@ -209,7 +209,7 @@ class Routes:
         # Requests that wait for an update have their own threads, so that a drain and readers are answered at once.
         self._orders = ThreadPoolExecutor(1, thread_name_prefix="web-orders")
         self._saver = ThreadPoolExecutor(1, thread_name_prefix="web-save")
-        self._saves = SaveCoalescer(hooks.save_checkpoint, self._saver, SAVE_SECONDS)
+        self._saves = SaveCoalescer(hooks.control.save_checkpoint, self._saver, SAVE_SECONDS)
         self._waiting = 0
         self._metrics = SharedAnswer(hooks.metrics, self._threads)
         self._status = SharedAnswer(lambda: to_json(status_document(hooks.status())), self._threads, rest=STATUS_REST)
@@ -321,12 +321,12 @@ class Routes:
 
     async def pause(self, request: web.Request) -> web.Response:
         """Stops training."""
-        await self._act(request, "pause", lambda: self._wait_in(self._orders, self._hooks.pause))
+        await self._act(request, "pause", lambda: self._wait_in(self._orders, self._hooks.control.pause))
         return json_answer({"state": "paused"})
 
     async def resume(self, request: web.Request) -> web.Response:
         """Ends a pause."""
-        await self._act(request, "resume", lambda: self._wait_in(self._orders, self._hooks.resume))
+        await self._act(request, "resume", lambda: self._wait_in(self._orders, self._hooks.control.resume))
         return json_answer({"state": "resumed"})
 
     async def checkpoint(self, request: web.Request) -> web.Response:
@@ -353,7 +353,9 @@ class Routes:
             )
         if self._access is not None:
             self._access.agree(caller, _names(request))
-        await self._act(request, "drain", lambda: self._read(lambda: self._hooks.drain(final=final)), final=final)
+        await self._act(
+            request, "drain", lambda: self._read(lambda: self._hooks.control.drain(final=final)), final=final
+        )
         return json_answer({"state": "draining"})
 
     async def release(self, request: web.Request) -> web.Response:

@@ -11,7 +11,7 @@ from typing import Final
 
 import structlog
 from aiohttp import web
-from rollcast.addresses import join_address, reuse_address, split_address
+from rollcast.addresses import reuse_address, split_address
 
 from learner.service.identity.setup import Identity
 from learner.service.web.connections import Connection, Connections
@@ -20,7 +20,7 @@ from learner.service.web.hooks import WebHooks
 from learner.service.web.operator_token import OperatorToken
 from learner.service.web.routes import Routes, load_page
 from learner.shared.exits import ExitCode, UserError
-from learner.shared.settings.addresses import is_local
+from learner.shared.settings.addresses import is_local, with_port
 
 MAX_CONNECTIONS: Final = 128
 IDLE_SECONDS: Final = 30.0
@@ -113,7 +113,7 @@ class WebServer:
         self._server = await asyncio.get_running_loop().create_server(
             lambda: Connection(connections, server), sock=listening, backlog=BACKLOG
         )
-        self.address = _bound(self.address, listening)
+        self.address = with_port(self.address, listening.getsockname()[1])
 
     async def farewell(self, *, is_over: bool = False) -> None:
         """Lets an open page read the final status, and Prometheus that the run is over.
@@ -142,12 +142,12 @@ class WebServer:
         except OSError as error:
             if not self._falls_back or error.errno not in {errno.EADDRINUSE, errno.EACCES}:
                 raise _cannot_listen(self.address, error) from None
-        host, port = split_address(self.address)
-        free = join_address(host, 0)
+        free = with_port(self.address, 0)
         try:
             found = bind(free)
         except OSError as error:
             raise _cannot_listen(free, error) from None
+        port = split_address(self.address)[1]
         log.warning("http_port_taken", port=port, taken_instead=found.getsockname()[1], setting="rollcast.http_address")
         return found
 
@@ -193,12 +193,6 @@ def _own_name(address: str) -> tuple[str, ...]:
     except ValueError:
         return (host,)
     return ()
-
-
-def _bound(address: str, listening: socket.socket) -> str:
-    host, _ = split_address(address)
-    port = listening.getsockname()[1]
-    return join_address(host, port)
 
 
 def _cannot_listen(address: str, error: OSError) -> UserError:

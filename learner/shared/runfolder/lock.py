@@ -91,7 +91,7 @@ class FolderLock:
     def is_of_another_folder(folder: Path) -> bool:
         """Returns whether no learner has had a run folder in this place: it was copied, or moved from another file system.
 
-        A folder that is moved within its file system is the same folder. Locks of older releases do not tell.
+        A folder that is moved within its file system is the same folder. An empty lock, as after a power failure, does not tell.
         """
         try:
             descriptor = _open_to_look(folder / LOCK_NAME)
@@ -167,7 +167,7 @@ def _is_lock_of(descriptor: int, folder: Path) -> bool:
 
 
 def _is_of_another(descriptor: int, folder: Path) -> bool:
-    """Returns whether a lock, by its numbers, was copied with its folder; False for those of older releases."""
+    """Returns whether a lock, by its numbers, was copied with its folder; False for an empty one."""
     numbers = (os.fstat(descriptor).st_ino, folder.stat().st_ino)
     return any(word != str(number) for word, number in zip(_words(descriptor)[1:], numbers, strict=False))
 

@@ -121,7 +121,7 @@ class BestEntry:
         entry = CheckpointEntry.from_json(value)
         if entry is None or not isinstance(value, Mapping):
             return None
-        measure, revision, principals = value.get("measure"), value.get("lesson_revision"), value.get("principals", 0)
+        measure, revision, principals = value.get("measure"), value.get("lesson_revision"), value.get("principals")
         if not isinstance(measure, str) or type(revision) is not int or type(principals) is not int:
             return None
         return cls(entry, measure, revision, principals)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
-from rollcast.addresses import is_loopback, split_address
+from rollcast.addresses import is_loopback, join_address, split_address
 
 SERVER_CERT: Final = "server.pem"
 SERVER_KEY: Final = "server.key"
@@ -29,6 +29,11 @@ def host_names(text: str | None) -> tuple[str, ...]:
     if not all(_HOST_NAME.fullmatch(name) for name in names):
         raise ValueError("must be host names of letters, digits, '-' and '.', without ports, separated by commas")
     return names
+
+
+def with_port(address: str, port: int) -> str:
+    """Returns an address ``host:port`` with another port."""
+    return join_address(split_address(address)[0], port)
 
 
 def is_local(address: str) -> bool:
@@ -53,32 +58,6 @@ class IdentityFiles:
     ca: Path | None = None
     client_ca: Path | None = None
     tokens: Path | None = None
-
-    @classmethod
-    def of(
-        cls,
-        folder: str | None,
-        *,
-        cert: str | None,
-        key: str | None,
-        ca: str | None,
-        client_ca: str | None,
-        tokens: str | None,
-    ) -> Self:
-        """Returns the files of a folder of `certs init`, where no others are given."""
-
-        def path(given: str | None, name: str) -> Path | None:
-            if given is not None:
-                return Path(given)
-            return Path(folder) / name if folder is not None else None
-
-        return cls(
-            path(cert, SERVER_CERT),
-            path(key, SERVER_KEY),
-            path(ca, AUTHORITY),
-            None if client_ca is None else Path(client_ca),
-            path(tokens, TOKENS),
-        )
 
     @property
     def identifies_clients(self) -> bool:

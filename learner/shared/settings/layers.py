@@ -214,6 +214,17 @@ def leaves(value: Value, path: Path = ()) -> Iterator[Path]:
         yield path
 
 
+def values_in(tree: Tree) -> dict[str, Value]:
+    """Returns the values of a tree by their dotted paths."""
+    found: dict[str, Value] = {}
+    for path in leaves(tree):
+        value: Value = tree
+        for key in path:
+            value = value[key] if isinstance(value, dict) else None
+        found[".".join(path)] = value
+    return found
+
+
 def _from_text(text: str, path: Path, tree: Tree) -> Value:
     """Reads text according to its place: text stays unchanged, blocks and lists are YAML.
 

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from rollcast.addresses import split_address
 from rollcast.limits import MAX_CHUNK_BYTES, MAX_STREAMS, TARGET_CHUNK_BYTES
 
-from learner.shared.settings.addresses import IdentityFiles, host_names, is_local
+from learner.shared.settings.addresses import (
+    AUTHORITY,
+    SERVER_CERT,
+    SERVER_KEY,
+    TOKENS,
+    IdentityFiles,
+    host_names,
+    is_local,
+)
 from learner.shared.settings.base import (
     PositiveBytes,
     PositiveReal,
@@ -262,14 +271,19 @@ class ServiceSettings(SettingsModel):
 
     @property
     def identity_files(self) -> IdentityFiles:
-        """The files of the learner's and the clients' identities."""
-        return IdentityFiles.of(
-            self.certs,
-            cert=self.tls_cert,
-            key=self.tls_key,
-            ca=self.tls_ca,
-            client_ca=self.tls_client_ca,
-            tokens=self.token_file,
+        """The files of the learner's and the clients' identities: those of `certs`, where no others are given."""
+
+        def path(given: str | None, name: str) -> Path | None:
+            if given is not None:
+                return Path(given)
+            return None if self.certs is None else Path(self.certs, name)
+
+        return IdentityFiles(
+            path(self.tls_cert, SERVER_CERT),
+            path(self.tls_key, SERVER_KEY),
+            path(self.tls_ca, AUTHORITY),
+            None if self.tls_client_ca is None else Path(self.tls_client_ca),
+            path(self.token_file, TOKENS),
         )
 
     @model_validator(mode="after")

@@ -131,8 +131,7 @@ async def test_an_actor_that_is_away_is_named(capsys: pytest.CaptureFixture[str]
     """Status names the actors that went away, and says for how long."""
     async with running() as learner, Actor(learner.server.port, name="rig 7") as actor:
         upload = await actor.join()
-        await upload.send(make_chunk())
-        await upload.ack(1)
+        await upload.deliver(make_chunk())
         learner.end_lease(actor)
         learner.hooks.view = learner.run_status.run_view(RunState.TRAINING, NOBODY)
         control = await learner.operators()

@@ -74,10 +74,6 @@ class Hooks:
     error: Exception | None = None
     view: RunView = field(default_factory=lambda: RunView("run", RunState.TRAINING, 1, 12.5, "127.0.0.1:1"))
 
-    def status(self) -> RunView:
-        """Returns a run that trains."""
-        return self.view
-
     def pause(self) -> None:
         """Records the call, and fails if the test says so."""
         self.calls.append("pause")
@@ -174,7 +170,7 @@ class Learner:
         self._web: WebServer | None = None
         self.web_hooks = RunHooks(
             self.hooks,
-            self.behaviors,
+            lambda: self.hooks.view,
             self.sessions,
             self.metrics,
             rates=self.server.rates,
@@ -249,6 +245,12 @@ class Upload:
     async def send(self, chunk: Chunk) -> None:
         """Sends a chunk."""
         await self.send_message(encode_chunk(chunk))
+
+    async def deliver(self, *chunks: Chunk) -> trajectory_pb2.Ack:
+        """Sends chunks, and returns the acks up to the last one; see `ack`."""
+        for chunk in chunks:
+            await self.send(chunk)
+        return await self.ack(chunks[-1].sequence)
 
     async def send_message(self, chunk: trajectory_pb2.Chunk) -> None:
         """Sends an encoded chunk."""

@@ -118,8 +118,7 @@ async def test_a_session_that_takes_too_much_of_the_loop_waits(monkeypatch: pyte
             assert learner.metric("rollcast_learner_bounds_total", bound="loop_time") == sequence - 1
         upload.call.cancel()
         upload = await actor.upload()
-        await upload.send(make_chunk(sequence=3))
-        await upload.ack(3)
+        await upload.deliver(make_chunk(sequence=3))
         assert learner.metric("rollcast_learner_bounds_total", bound="loop_time") == 2
 
 
@@ -202,5 +201,4 @@ async def test_compressed_chunks_of_one_player_leave_room_for_the_others() -> No
         await eventually(lambda: len(learner.trainers.full) == 1)
         (full,) = learner.trainers.full
         assert full.place == learner.sessions.find(greedy.session_id).actor_index
-        await upload.send(make_chunk(1000))
-        await upload.ack(1)
+        await upload.deliver(make_chunk(1000))

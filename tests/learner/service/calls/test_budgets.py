@@ -21,6 +21,7 @@ from tests.learner.service.calls.harness import SECONDS, Actor, failure, running
 from tests.learner.service.calls.samples import NAME, make_options, make_spec
 from tests.learner.service.calls.test_identity import identity
 from tests.learner.service.identity.certificates import Folder
+from tests.learner.service.ingest.parts import open_default
 
 
 def test_a_caller_waits_for_its_share() -> None:
@@ -114,8 +115,7 @@ async def test_refused_declarations_are_limited(tmp_path: Path, monkeypatch: pyt
         return accept(spec, *settings)  # type: ignore[arg-type]
 
     folder = Folder.make(tmp_path, lab=Role.ACTOR, other=Role.ACTOR)
-    options = make_options()
-    options = options.model_copy(update={"default_settings": options.behaviors[NAME]})
+    options = open_default()
     async with (
         running(options, identity=identity(folder), judge_declaration=judge) as learner,
         Actor(learner.server.port, "other", token=folder.tokens["other"]) as other,

@@ -46,9 +46,7 @@ async def test_streams_count_their_messages_and_ends() -> None:
         port = learner.server.port
         async with Actor(port, "polite") as actor:
             upload = await actor.join()
-            for sequence in (1, 2, 3):
-                await upload.send(make_chunk(2, sequence=sequence))
-            await upload.ack(3)
+            await upload.deliver(*(make_chunk(2, sequence=sequence) for sequence in (1, 2, 3)))
             await upload.finish()
             await eventually(lambda: handled(learner, "bidi_stream", "TrajectoryService", "Upload", "OK") == 1)
             assert messages(learner, "received", "bidi_stream", "TrajectoryService", "Upload") == 4

@@ -147,7 +147,7 @@ async def test_an_evaluation_against_an_opponent_is_a_match_of_its_own() -> None
         after = await next_assignment(call)
         assert (roles(after), {part.match for part in after.behaviors}) == ([LEARN, OPPONENT], {4})
         assert (after.episodes, after.reset == policy_pb2.RESET_MODE_NOW) == (0, False)
-        given = learner.server._router.given_matches
+        given = learner.server._router.assignments.given
         for assignment, first in ((training, None), (told, 0), (after, None)):
             chunk = make_chunk(team=0)
             chunk.columns["assignment"] = np.full(chunk.segments, assignment.id, np.uint64)
@@ -218,8 +218,7 @@ async def test_a_behavior_that_is_trained_plays_on() -> None:
         games = episodes_of(0)
         games.ghost_steps = 7
         await upload.send(games)
-        await upload.send(make_chunk(3, sequence=2))
-        (rejection,) = (await upload.ack(2)).rejections
+        (rejection,) = (await upload.deliver(make_chunk(3, sequence=2))).rejections
         assert rejection.reason == "not_training"
         assert [item.chunk.ghost_steps for item in learner.trainers.take()] == [7]
 

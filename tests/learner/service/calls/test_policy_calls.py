@@ -12,7 +12,7 @@ from rollcast.v1 import policy_pb2, session_pb2
 
 from learner.link.to_front import Assign, Policy, Release
 from tests.learner.service.calls.harness import Actor, eventually, failure, read_policy, running
-from tests.learner.service.calls.samples import NAME, make_options, make_policy, make_spec
+from tests.learner.service.calls.samples import NAME, make_policy, make_spec
 from tests.learner.service.ingest.parts import open_default
 
 
@@ -51,8 +51,7 @@ async def test_what_the_subscriber_holds_is_not_sent_again(held: tuple[int, int]
 
 async def test_policies_of_other_behaviors_are_not_sent() -> None:
     """A session gets only policies of its declared behaviors."""
-    options = make_options()
-    options = options.model_copy(update={"default_settings": options.behaviors["CartPole"]})
+    options = open_default()
     async with (
         running(options, has_policy=False) as learner,
         Actor(learner.server.port, "a") as first,

@@ -55,8 +55,7 @@ async def test_malformed_chunks_shut_an_actor_out_and_no_other() -> None:
         assert (error.code, error.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "QUARANTINED")
         assert error.retry_after_seconds is not None
         assert SHORTEST_SECONDS - 30 < error.retry_after_seconds <= SHORTEST_SECONDS
-        await upload.send(make_chunk(3))
-        await upload.ack(1)
+        await upload.deliver(make_chunk(3))
         assert learner.metric("rollcast_learner_quarantines_total") == 1
         assert learner.metric("rollcast_learner_sessions_opened_total", outcome="quarantined") == 1
         assert [view.name for view in learner.sessions.quarantine.view()] == ["broken"]

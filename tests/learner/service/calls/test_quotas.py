@@ -49,8 +49,7 @@ async def test_quotas_follow_the_actors_that_are_here() -> None:
         async with Actor(learner.server.port, "b") as leaving:
             other = await leaving.join(agents=8, follows_quota=True)
             await quota(upload, STEPS // 2)
-            await other.send(make_chunk(16))
-            await other.ack(1)
+            await other.deliver(make_chunk(16))
         await quota(upload, STEPS - 16)
 
 
@@ -60,9 +59,7 @@ async def test_the_next_quota_comes_with_the_hold() -> None:
         upload = await actor.join(agents=8, follows_quota=True)
         begin(learner)
         await quota(upload, STEPS)
-        for sequence in range(1, 5):
-            await upload.send(make_chunk(24, sequence=sequence))
-        await upload.ack(4)
+        await upload.deliver(*(make_chunk(24, sequence=sequence) for sequence in range(1, 5)))
         learner.trainers.take()
         learner.pace(update_steps=STEPS, hold=HoldReason.UPDATING, until_version=1)
         learner.trainers.settle(trained=STEPS)
@@ -103,8 +100,7 @@ async def test_without_quotas_a_chunk_costs_nothing_for_each_session(monkeypatch
     async with running() as learner, Actor(learner.server.port, "a") as actor:
         upload = await actor.join(follows_quota=True)
         learner.pace(ahead_limit_steps=2 * STEPS)
-        await upload.send(make_chunk(3))
-        await upload.ack(1)
+        await upload.deliver(make_chunk(3))
         learner.server._router.tick()
         assert not looks
         begin(learner)

@@ -22,6 +22,7 @@ from learner.service.ingest.snapshots import snapshot
 from learner.shared.runfolder.received import ReceivedSteps
 from tests.learner.service.calls.harness import Actor, Learner, eventually, failure, running
 from tests.learner.service.calls.samples import NAME, make_chunk, make_options, make_spec
+from tests.learner.service.ingest.parts import open_default
 
 
 def saved(learner: Learner) -> dict[str, Any]:
@@ -51,16 +52,13 @@ async def test_same_generation_goes_on_where_it_was() -> None:
     """After a disconnect acked chunks are not sent again, and the others arrive once."""
     async with running() as learner, Actor(learner.server.port) as actor:
         upload = await actor.join()
-        for sequence in (1, 2):
-            await upload.send(make_chunk(sequence=sequence))
-        await upload.ack(2)
+        await upload.deliver(*(make_chunk(sequence=sequence) for sequence in (1, 2)))
         upload.call.cancel()
         opened = await actor.open(resume=resumption(actor, 1, 1, produced_steps=9, acked_steps=3, unacked_steps=6))
         assert (opened.resumed, opened.next_sequence, opened.epoch) == (True, 3, 2)
         upload = await actor.upload()
         assert (await upload.until("opened")).next_sequence == 3
-        await upload.send(make_chunk(sequence=3))
-        await upload.ack(3)
+        await upload.deliver(make_chunk(sequence=3))
         assert_balanced(learner, received=9, queued=9, lost={}, duplicate=0)
 
 
@@ -68,18 +66,14 @@ async def test_an_actor_that_returns_after_its_lease_sends_its_window_again() ->
     """A partition longer than the lease ends the stream; the actor returns, sends what was not acked, and nothing is lost."""
     async with running() as learner, Actor(learner.server.port) as actor:
         upload = await actor.join()
-        for sequence in (1, 2):
-            await upload.send(make_chunk(sequence=sequence))
-        await upload.ack(2)
+        await upload.deliver(*(make_chunk(sequence=sequence) for sequence in (1, 2)))
         learner.end_lease(actor)
         assert (await upload.failure()).reason == "SESSION_EXPIRED"
         assert len(learner.sessions.away()) == 1
         opened = await actor.open(resume=resumption(actor, 1, 1, produced_steps=9, acked_steps=3, unacked_steps=6))
         assert (opened.resumed, opened.next_sequence, len(learner.sessions.away())) == (True, 3, 0)
         upload = await actor.upload()
-        for sequence in (2, 3):
-            await upload.send(make_chunk(sequence=sequence))
-        await upload.ack(3)
+        await upload.deliver(*(make_chunk(sequence=sequence) for sequence in (2, 3)))
         assert_balanced(learner, received=9, queued=9, dropped={}, lost={}, duplicate=3)
 
 
@@ -114,14 +108,11 @@ async def test_a_restart_from_a_checkpoint_balances_the_books() -> None:
     """After a restart queued steps are lost as restart, and later acked ones as rollback."""
     async with running() as learner, Actor(learner.server.port) as actor:
         upload = await actor.join()
-        for sequence in (1, 2):
-            await upload.send(make_chunk(5, sequence=sequence))
-        await upload.ack(2)
+        await upload.deliver(*(make_chunk(5, sequence=sequence) for sequence in (1, 2)))
         learner.trainers.settle(trained=6)
         await eventually(lambda: learner.ledger.books(NAME).trained == 6)
         state = saved(learner)
-        await upload.send(make_chunk(7, sequence=3, produced_steps=17))
-        await upload.ack(3)
+        await upload.deliver(make_chunk(7, sequence=3, produced_steps=17))
     async with running(generation=2, state=state) as learner, Actor(learner.server.port) as again:
         assert_balanced(learner, received=10, trained=6, lost={"restart": 4}, queued=0, unknown_sessions=1)
         again.instance_id, again.session_id, again.epoch = actor.instance_id, actor.session_id, actor.epoch
@@ -137,8 +128,7 @@ async def test_a_restart_from_a_checkpoint_balances_the_books() -> None:
         assert message.next_sequence == 4
         assert message.credit[0].steps_through == 24 + step_allowance(1, 8)
         assert message.credit[0].bytes_through >= 2**60
-        await upload.send(make_chunk(2, sequence=4, generation=2, produced_steps=26))
-        await upload.ack(4)
+        await upload.deliver(make_chunk(2, sequence=4, generation=2, produced_steps=26))
         assert_balanced(learner, received=19, queued=2, trained=6)
 
 
@@ -149,8 +139,7 @@ async def test_a_session_younger_than_the_checkpoint_is_settled() -> None:
         state = saved(learner)
         async with Actor(learner.server.port, "second") as second:
             upload = await second.join()
-            await upload.send(make_chunk(5))
-            await upload.ack(1)
+            await upload.deliver(make_chunk(5))
     async with running(generation=2, state=state) as learner, Actor(learner.server.port, "second") as again:
         again.instance_id = second.instance_id
         resume = resumption(second, 1, 1, produced_steps=6, acked_steps=5)
@@ -166,15 +155,12 @@ async def test_the_record_names_all_that_was_acked_after_the_checkpoint(tmp_path
     record = functools.partial(ReceivedSteps, tmp_path, 4)
     async with running(received=record()) as learner, Actor(learner.server.port, "first") as first:
         upload = await first.join()
-        await upload.send(make_chunk(3))
-        await upload.ack(1)
+        await upload.deliver(make_chunk(3))
         state = saved(learner)
-        await upload.send(make_chunk(4, sequence=2, produced_steps=7))
-        await upload.ack(2)
+        await upload.deliver(make_chunk(4, sequence=2, produced_steps=7))
         async with Actor(learner.server.port, "younger") as younger:
             upload = await younger.join()
-            await upload.send(make_chunk(5, produced_steps=5))
-            await upload.ack(1)
+            await upload.deliver(make_chunk(5, produced_steps=5))
     async with running(generation=2, state=state, received=record()) as learner:
         assert_balanced(learner, received=12, lost={"restart": 12}, unknown_sessions=2)
         assert learner.sessions.steps_taken(0) == 12
@@ -192,15 +178,12 @@ async def test_the_record_names_all_that_was_acked_after_the_checkpoint(tmp_path
 
 async def test_the_record_names_what_was_acked_before_the_first_run_state(tmp_path: Path) -> None:
     """Without a run state, all that was acked is lost{restart}, also for a behavior whose index has changed."""
-    options = make_options()
-    options = options.model_copy(update={"default_settings": options.behaviors[NAME]})
+    options = open_default()
     record = functools.partial(ReceivedSteps, tmp_path, 4)
     async with running(options, received=record()) as learner, Actor(learner.server.port) as actor:
         await actor.enter(make_spec("Walker"))
         upload = await actor.join()
-        for sequence in (1, 2):
-            await upload.send(make_chunk(5, sequence=sequence, behavior_index=1))
-        await upload.ack(2)
+        await upload.deliver(*(make_chunk(5, sequence=sequence, behavior_index=1) for sequence in (1, 2)))
     for generation in (2, 3):  # killed again before it saved a state
         async with running(options, generation=generation, received=record()) as learner:
             assert_balanced(learner, received=10, lost={"restart": 10}, queued=0)
@@ -233,9 +216,9 @@ async def test_the_steps_of_an_actor_that_left_count_once(tmp_path: Path, saved_
         states = {"before it opened": saved(learner)}
         async with Actor(learner.server.port) as actor:
             upload = await actor.join()
-            for sequence in (1, 2):
-                await upload.send(make_chunk(5, sequence=sequence, produced_steps=5 * sequence))
-            await upload.ack(2)
+            await upload.deliver(
+                *(make_chunk(5, sequence=sequence, produced_steps=5 * sequence) for sequence in (1, 2))
+            )
             states["before it left"] = saved(learner)
             await actor.close(books=[session_pb2.ActorBooks(produced_steps=17, open_steps=7, acked_steps=10)])
         assert learner.sessions.steps_taken(0) == 17
@@ -255,8 +238,7 @@ async def test_an_expired_session_is_told_what_was_received() -> None:
     """An actor whose lease ran out learns what was received, so that it gives up only the rest; others learn nothing."""
     async with running(make_options(resume_grace_seconds=0)) as learner, Actor(learner.server.port) as actor:
         upload = await actor.join()
-        await upload.send(make_chunk(3))
-        await upload.ack(1)
+        await upload.deliver(make_chunk(3))
         learner.end_lease(actor)
         async with Actor(learner.server.port, "other") as other:
             other.session_id = f"{5:064x}"
@@ -308,8 +290,7 @@ async def test_errors_and_logs_have_short_names_of_sessions_only() -> None:
 
 async def test_indices_of_behaviors_that_the_checkpoint_lacks_mean_nothing() -> None:
     """Steps of a behavior from after the checkpoint are not booked under its former index."""
-    options = make_options()
-    options = options.model_copy(update={"default_settings": options.behaviors[NAME]})
+    options = open_default()
     async with running(options) as learner, Actor(learner.server.port) as actor:
         await actor.open()
         state = saved(learner)

@@ -47,9 +47,7 @@ async def test_what_a_lost_actor_sent_comes_before_the_word_that_it_has_gone() -
     messages: list[Any] = []
     async with running() as learner, Actor(learner.server.port) as actor:
         upload = await actor.join()
-        for sequence in (1, 2, 3):
-            await upload.send(make_chunk(3, sequence=sequence))
-        await upload.ack(3)
+        await upload.deliver(*(make_chunk(3, sequence=sequence) for sequence in (1, 2, 3)))
         await actor.close()
         await heard(learner, messages, lambda told: not told.actors)
     sent = [place for place, message in enumerate(messages) if isinstance(message, Experience)]
@@ -64,8 +62,7 @@ async def test_steps_are_told_now_and_then() -> None:
     messages: list[Any] = []
     async with running() as learner, Actor(learner.server.port) as actor:
         upload = await actor.join()
-        await upload.send(make_chunk(3))
-        await upload.ack(1)
+        await upload.deliver(make_chunk(3))
         await heard(learner, messages, lambda told: told.steps_taken == {0: 3})
         learner.server._router.tick()
         told = len([message for message in messages if isinstance(message, Actors)])
@@ -79,8 +76,7 @@ async def test_in_lockstep_no_chunk_overtakes_its_number_of_agents() -> None:
     options = RunOptions.model_validate({"behaviors": {NAME: {}}, "rollcast": {"lockstep": {"actors": 1}}})
     async with running(options) as learner, Actor(learner.server.port) as actor:
         upload = await actor.join()
-        await upload.send(make_chunk(3, agents=4))
-        await upload.ack(1)
+        await upload.deliver(make_chunk(3, agents=4))
         messages = learner.link.to_trainers.receive()
     place = next(place for place, message in enumerate(messages) if isinstance(message, Experience))
     told = [message for message in messages[:place] if isinstance(message, Actors)]

@@ -87,8 +87,7 @@ async def test_a_final_drain_waits_for_the_actors() -> None:
             error = await failure(late.open())
         assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
         assert error.retry_after_seconds is not None
-        await upload.send(make_chunk(4))
-        ack = await upload.ack(1)
+        ack = await upload.deliver(make_chunk(4))
         assert not ack.credit
         await upload.finish()
         await actor.close(books=[session_pb2.ActorBooks(produced_steps=4, acked_steps=4)])

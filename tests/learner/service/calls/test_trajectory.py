@@ -39,9 +39,7 @@ async def test_a_full_session_life() -> None:
         opened = await upload.until("opened")
         assert opened.next_sequence == 1
         assert opened.credit[0].steps_through == step_allowance(2, 8)
-        for sequence in (1, 2, 3):
-            await upload.send(make_chunk(5, sequence=sequence))
-        await upload.ack(3)
+        await upload.deliver(*(make_chunk(5, sequence=sequence) for sequence in (1, 2, 3)))
         await upload.finish()
         await actor.close(books=[session_pb2.ActorBooks(produced_steps=15, acked_steps=15)])
         items = learner.trainers.take()
@@ -62,8 +60,7 @@ async def test_a_pace_brings_credit_at_once() -> None:
         allowance = step_allowance(1, 8)
         learner.pace(ahead_limit_steps=100)
         assert (await upload.until("ack")).credit[0].steps_through == allowance + 100
-        await upload.send(make_chunk(30))
-        ack = await upload.ack(1)
+        ack = await upload.deliver(make_chunk(30))
         assert not ack.credit or ack.credit[0].steps_through == allowance + 100
         assert take(learner) == [1]
         learner.pace(ahead_limit_steps=100)
@@ -93,8 +90,7 @@ async def test_a_duplicate_is_acked_again_and_not_queued_again() -> None:
     """A chunk below the next sequence is acked, counted as a duplicate, and ignored."""
     async with running() as learner, Actor(learner.server.port) as actor:
         upload = await actor.join()
-        await upload.send(make_chunk(3, sequence=1))
-        await upload.ack(1)
+        await upload.deliver(make_chunk(3, sequence=1))
         await upload.send(make_chunk(3, sequence=1))
         assert (await upload.until("ack")).acked_through == 1
         assert take(learner) == [1]
@@ -109,8 +105,7 @@ async def test_a_second_stream_supersedes_the_first() -> None:
         new = await actor.opened_upload()
         error = await old.failure()
         assert (error.code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "STREAM_SUPERSEDED")
-        await new.send(make_chunk())
-        await new.ack(1)
+        await new.deliver(make_chunk())
         assert learner.server.connected == 1
 
 
@@ -206,14 +201,12 @@ async def test_a_behavior_without_trainer_is_acked_as_not_training() -> None:
     """After the training of a behavior, its chunks are dropped as not_training and credit continues."""
     async with running() as learner, Actor(learner.server.port) as actor:
         upload = await actor.join()
-        await upload.send(make_chunk(4, sequence=1))
-        await upload.ack(1)
+        await upload.deliver(make_chunk(4, sequence=1))
         learner.trainers.finish()
         credit = (await upload.until("ack")).credit[0]
         assert credit.steps_through > 1000
         with capture_logs() as logs:
-            await upload.send(make_chunk(5, sequence=2))
-            (rejection,) = (await upload.ack(2)).rejections
+            (rejection,) = (await upload.deliver(make_chunk(5, sequence=2))).rejections
         assert rejection.reason == "not_training"
         assert logs == []
         books = learner.ledger.books(NAME)
@@ -262,8 +255,7 @@ async def test_what_trainers_say_is_carried_out_in_order() -> None:
     """A cut has everything sent before it; after an invalid message no cut is made."""
     async with running() as learner, Actor(learner.server.port) as actor:
         upload = await actor.join()
-        await upload.send(make_chunk(10))
-        await upload.ack(1)
+        await upload.deliver(make_chunk(10))
         assert len(take(learner)) == 1
         learner.trainers.settle(trained=4)
         learner.link.to_front.send(Cut(3))

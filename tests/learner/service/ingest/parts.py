@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from learner.link.channel import Link, Transport
@@ -11,7 +12,10 @@ from learner.service.ingest.openings import Opened, Opening, Resumption
 from learner.service.ingest.session import ActorCounters, ActorSession
 from learner.service.ingest.session_ids import SessionIds
 from learner.service.ingest.sessions import SessionTable
+from learner.service.policies.store import PolicyStore
+from learner.service.run.run_status import RunStatus
 from learner.shared.settings.options import RunOptions
+from learner.shared.settings.service import ServiceSettings
 from tests.coded_link import coded
 from tests.learner.judging import accept
 from tests.learner.link.far_side import Trainers, serve
@@ -58,6 +62,19 @@ class Parts:
         behavior = self.behaviors.declare(make_spec(name), team, agents)
         self.sessions.declare(session, behavior, team, agents)
         return behavior
+
+    def run_status(self, service: ServiceSettings, clock: Callable[[], float] | None = None) -> RunStatus:
+        """Returns the picture of a run with these parts; its clock is theirs unless another is given."""
+        return RunStatus(
+            self.behaviors,
+            self.sessions,
+            self.ledger,
+            PolicyStore(),
+            service,
+            run_id="run",
+            generation=self.sessions.generation,
+            clock=clock or (lambda: self.now),
+        )
 
 
 def open_default(**service: Any) -> RunOptions:

@@ -12,7 +12,6 @@ from learner.link.to_front import Pace
 from learner.service.ingest.behaviors import MAX_CLAIMED_AGENTS
 from learner.service.ingest.credit import step_allowance
 from learner.service.ingest.ended import MAX_RECORDS
-from learner.service.ingest.given_up import OTHER, GivenUp
 from learner.service.ingest.grants import CreditAllocator
 from learner.service.ingest.openings import Expired, Opening, Resumption
 from learner.service.ingest.session import CLAIMED_AT_ONCE, CLAIMED_PER_SECOND, ActorSession
@@ -354,8 +353,6 @@ def test_reasons_that_actors_invent_are_bounded() -> None:
         assert len(counts) <= MAX_REASONS + 1
         assert sum(counts.values()) - counts["reset"] == 40 * 10 * 2
     assert given_up.discarded["reset"] == 40
-    restored = GivenUp.from_state({"discarded": {f"word_{n}": 1 for n in range(1000)}, "dropped": {}})
-    assert (len(restored.discarded), restored.discarded[OTHER]) == (MAX_REASONS + 1, 1000 - MAX_REASONS)
 
 
 def test_an_awaited_twin_is_not_given_away() -> None:

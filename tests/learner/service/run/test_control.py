@@ -17,7 +17,6 @@ from structlog.testing import capture_logs
 from learner.link.control import Answer, Request, RequestKind
 from learner.link.to_front import SetHold, ToFront
 from learner.service.run.control import RunControl
-from learner.shared.observe.view import RunState, RunView
 from learner.shared.runfolder.documents import CheckpointFailed as SavingFailed
 from learner.training.trainers.loop import TrainerLoop
 from tests.e2e.processes import wait_until
@@ -52,7 +51,6 @@ class Desk:
 
         self.control = RunControl(
             ask,
-            view=lambda: RunView("run", RunState.TRAINING, 1, 0.0, ""),
             is_ending=lambda: bool(self.stops),
             request_stop=lambda reason, final: self.stops.append((reason, final)),
             send=self.commands.append,
@@ -105,7 +103,6 @@ def test_pause_and_resume_are_answered_when_done(tmp_path: Path) -> None:
             made.control.resume()
             assert not made.loop.is_paused
             assert made.commands[-1] == SetHold(HoldReason.PAUSED, active=False)
-        assert made.control.status().run_id == "run"
     assert [line["event"] for line in logs if line["event"] in {"paused", "resumed"}] == ["paused", "resumed"]
 
 

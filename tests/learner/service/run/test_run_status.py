@@ -10,7 +10,6 @@ from learner.link.to_front import Stats
 from learner.service.ingest.ledger import ROLLBACK
 from learner.service.ingest.openings import Opening, Resumption
 from learner.service.ingest.session import ActorCounters
-from learner.service.policies.store import PolicyStore
 from learner.service.run.run_status import RunStatus
 from learner.shared.observe.behavior_state import TrainerStats
 from learner.shared.observe.meters import RunMeters
@@ -29,24 +28,14 @@ FULL = TrainerStats(version=4, env_steps_trained=900, episodes=100, mean_return=
 
 def make_run_status(parts: Parts, **service: Any) -> RunStatus:
     """Makes the picture of a run with one behavior and one actor."""
-    settings = make_options(**service).rollcast
-    run_status = RunStatus(
-        parts.behaviors,
-        parts.sessions,
-        parts.ledger,
-        PolicyStore(),
-        settings,
-        run_id="run",
-        generation=2,
-        clock=lambda: parts.now,
-    )
+    run_status = parts.run_status(make_options(**service).rollcast)
     parts.declared(parts.open().session)
     return run_status
 
 
 def test_a_view_holds_what_all_parts_say() -> None:
     """A view has the trainer's counters, the actors' steps, the queue and the books."""
-    parts = Parts()
+    parts = Parts(generation=2)
     run_status = make_run_status(parts, target_return=475.0)
     behavior = parts.behaviors.all()[0]
     parts.now += 7.0

@@ -73,12 +73,14 @@ def test_a_restart_goes_on_with_the_curves() -> None:
     [
         {},
         {"interval": 1, "columns": {}},
-        {"interval": 0, "columns": {"t": [1.0]}},
-        {"interval": 1, "columns": {"t": [2.0, 1.0]}},
-        {"interval": 1, "columns": {"t": [math.nan]}},
-        {"interval": 1, "columns": {"t": [1.0] * 1001}},
-        {"interval": "many", "columns": {"t": [1.0]}},
-        {"interval": 1, "columns": {"t": ["one"]}},
+        {"interval": 1, "columns": {"t": [1.0]}},
+        {"interval": 0, "columns": dict.fromkeys(COLUMNS, (1.0,))},
+        {"interval": 1, "columns": {**dict.fromkeys(COLUMNS, (1.0,)), "loss": []}},
+        {"interval": 1, "columns": dict.fromkeys(COLUMNS, (2.0, 1.0))},
+        {"interval": 1, "columns": dict.fromkeys(COLUMNS, (math.nan,))},
+        {"interval": 1, "columns": dict.fromkeys(COLUMNS, (1.0,) * 1001)},
+        {"interval": "many", "columns": dict.fromkeys(COLUMNS, (1.0,))},
+        {"interval": 1, "columns": dict.fromkeys(COLUMNS, ("one",))},
         {"interval": 1, "columns": None},
         None,
     ],
@@ -89,15 +91,3 @@ def test_curves_that_were_not_saved_here_are_refused(curves: object) -> None:
     with pytest.raises((AttributeError, KeyError, TypeError, ValueError)):
         history.load_state_dict({"A": curves})
     assert history.view("A") == filled(3).view("A")
-
-
-def test_a_column_that_an_earlier_version_did_not_have_is_a_gap() -> None:
-    """A column that an older checkpoint lacks is a gap."""
-    history = History()
-    history.load_state_dict(
-        {"A": {"interval": 1, "columns": {"t": [0.0, 1.0], "mean_return": [5.0, 6.0], "strange": [1.0, 2.0]}}}
-    )
-    view = history.view("A")
-    assert view is not None
-    assert view.columns["mean_return"] == [5.0, 6.0]
-    assert view.columns["loss"] == [None, None]

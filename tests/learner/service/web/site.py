@@ -41,6 +41,11 @@ class Hooks:
     entered: threading.Event = field(default_factory=threading.Event)
     go_on: threading.Event | None = None
 
+    @property
+    def control(self) -> Hooks:
+        """Returns itself: it records the operators' calls, too."""
+        return self
+
     def status(self) -> StatusView:
         """Returns a run with one behavior and one actor."""
         self.views += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from unittest.mock import Mock, call
+from unittest.mock import Mock
 
 from rollcast.errors import BadRequest, MalformedChunk
 from rollcast.limits import MAX_STEPS
@@ -14,8 +14,6 @@ from learner.service.ingest.actor_rates import ActorRates
 from learner.service.ingest.environments import FAILURE_SHOWN_SECONDS, EnvironmentState
 from learner.service.ingest.session import PolicyState
 from learner.service.metrics.learner import LearnerMetrics
-from learner.service.policies.store import PolicyStore
-from learner.service.run.run_status import RunStatus
 from learner.service.web.learner_hooks import RunHooks
 from learner.shared.observe.behavior_state import BehaviorState, TrainerStats
 from learner.shared.observe.view import Bottleneck, RunState
@@ -29,24 +27,13 @@ class Rig:
 
     def __init__(self) -> None:
         self.parts = parts = Parts(generation=2)
-        service = make_options().rollcast
-        self.run_status = RunStatus(
-            parts.behaviors,
-            parts.sessions,
-            parts.ledger,
-            PolicyStore(),
-            service,
-            run_id="run",
-            generation=2,
-            clock=lambda: parts.now,
-        )
+        self.run_status = parts.run_status(make_options().rollcast)
         self.run_status.bottleneck = Bottleneck("actors", "they are slow")
-        self.control = Mock(status=lambda: self.run_status.run_view(RunState.TRAINING, "127.0.0.1:1"))
         self.metrics = LearnerMetrics()
         self.rates = ActorRates(parts.sessions)
         self.hooks = RunHooks(
-            self.control,
-            parts.behaviors,
+            Mock(),
+            lambda: self.run_status.run_view(RunState.TRAINING, "127.0.0.1:1"),
             parts.sessions,
             self.metrics,
             rates=self.rates,
@@ -121,14 +108,9 @@ def test_the_speed_of_an_actor() -> None:
     assert rig.hooks.status().actors[0].steps_per_second == 100.0
 
 
-def test_what_operators_may_do() -> None:
-    """Operators' actions are forwarded to the learner."""
+def test_health_and_metrics() -> None:
+    """The state of the health service and the metrics are those of the learner."""
     rig = Rig()
-    rig.hooks.pause()
-    rig.hooks.resume()
-    assert rig.hooks.save_checkpoint(5.0) is rig.control.save_checkpoint.return_value
-    rig.hooks.drain(final=False)
-    assert rig.control.method_calls == [call.pause(), call.resume(), call.save_checkpoint(5.0), call.drain(final=False)]
     assert rig.hooks.is_serving()
     assert b"rollcast_learner_chunks_received" in rig.hooks.metrics()
 
@@ -137,8 +119,7 @@ async def test_the_status_shows_the_run_and_its_actors() -> None:
     """The status has the run's state and each actor's books, policies, credit and connection."""
     async with running() as learner, Actor(learner.server.port, "mine") as actor:
         upload = await actor.join()
-        await upload.send(make_chunk(4))
-        await upload.ack(1)
+        await upload.deliver(make_chunk(4))
         policy = session_pb2.PolicyReport(generation=1, version=3)
         await actor.renew(books=[session_pb2.ActorBooks(produced_steps=6, acked_steps=4)], policies=[policy])
         status = await status_of_run(learner)
@@ -164,12 +145,12 @@ async def test_the_status_shows_where_the_time_goes() -> None:
         learner.hooks.view = replace(learner.hooks.view, behaviors=behaviors, bottleneck=bottleneck)
         policy = session_pb2.PolicyReport(generation=1, version=3)
         for wall in (1.0, 2.0):
-            times = session_pb2.ActorTimes(wall_seconds=wall, policy_seconds=wall / 4, round_trip_seconds=0.5)
+            times = session_pb2.ActorTimes(wall_seconds=wall, policy_seconds=wall / 4, round_trip_seconds=1.5)
             await actor.renew(policies=[policy], times=times)
         learner.publish(make_policy(9))  # versions that came since say nothing of what the actor has now
         status = await status_of_run(learner)
         (shown,) = status.actors
-        assert (shown.wait_share, shown.waits_for, shown.round_trip_seconds, shown.lag) == (0.25, "policy", 0.5, 2)
+        assert (shown.wait_share, shown.waits_for, shown.round_trip_seconds, shown.lag) == (0.25, "policy", 1.5, 2)
         assert status.run.bottleneck == bottleneck
 
 

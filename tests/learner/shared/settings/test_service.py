@@ -87,20 +87,6 @@ def test_tls_for_other_machines_needs_identities() -> None:
         ServiceSettings.model_validate({"address": "0.0.0.0:50051", "token_file": "t"})
 
 
-@pytest.mark.parametrize(
-    ("written", "message"),
-    [
-        ({"tls_cert": "c"}, "tls_cert needs tls_key"),
-        ({"tls_key": "k"}, "tls_key needs tls_cert"),
-        ({"tls_client_ca": "a"}, "needs a certificate of the learner"),
-    ],
-)
-def test_an_identity_is_whole(written: dict[str, object], message: str) -> None:
-    """A part of an identity is refused."""
-    with pytest.raises(ValidationError, match=message):
-        ServiceSettings.model_validate(written)
-
-
 def test_the_files_of_a_folder() -> None:
     """A folder stands for its files, and single settings replace them."""
     files = ServiceSettings.model_validate({"certs": "d", "token_file": "mine"}).identity_files
@@ -113,6 +99,9 @@ def test_the_files_of_a_folder() -> None:
 @pytest.mark.parametrize(
     ("written", "message"),
     [
+        ({"tls_cert": "c"}, "tls_cert needs tls_key"),
+        ({"tls_key": "k"}, "tls_key needs tls_cert"),
+        ({"tls_client_ca": "a"}, "needs a certificate of the learner"),
         ({"target_chunk_bytes": "8 MiB"}, "exceeds max_chunk_bytes"),
         ({"queue_bytes": "1 MiB"}, "exceeds queue_bytes"),
         ({"max_chunk_bytes": 10}, "greater than or equal to 65536"),
@@ -122,7 +111,7 @@ def test_the_files_of_a_folder() -> None:
         ({"on_policy": "loose"}, "'relaxed' or 'strict'"),
     ],
 )
-def test_limits_that_cannot_work_are_refused(written: dict[str, object], message: str) -> None:
-    """Contradictory sizes and non-positive times are refused."""
+def test_settings_that_cannot_work_are_refused(written: dict[str, object], message: str) -> None:
+    """A part of an identity, contradictory sizes and non-positive times are refused."""
     with pytest.raises(ValidationError, match=message):
         ServiceSettings.model_validate(written)

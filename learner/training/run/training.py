@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import structlog
-from google.protobuf.message import DecodeError
-from rollcast.errors import WireError
 from rollcast.history import open_learner_history
-from rollcast.specs import BehaviorSpec
 from rollcast.text import printable
-from rollcast.v1 import spec_pb2
 
 from learner.link.channel import Link
 from learner.link.control import Finished
@@ -51,6 +47,7 @@ from learner.training.run.checkpointing import STATUS, CheckpointKeeper
 from learner.training.run.context import RunContext
 from learner.training.run.progress import Progress, SummaryWriter
 from learner.training.run.record import RunRecord
+from learner.training.run.requirements import saved_specs
 from learner.training.run.run import Run, Training
 from learner.training.run.setup import SEED_PART, Configuration, choose_seed
 from learner.training.run.statistics import Statistics
@@ -149,7 +146,6 @@ class TrainingSide:
 
     def close(self, *, is_over: bool = False) -> None:
         """Does nothing: the threads end with the run."""
-        del is_over
 
     def _opened(self, state: SavedRunState | None) -> Opened:
         context = self.context
@@ -401,7 +397,7 @@ def require_resumable(options: RunOptions, store: CheckpointStore, state: SavedR
         UserError: They are not; the message has each changed setting, its old and its new value.
     """
     folder, choice = store.folder.path, options.rollcast.resume_checkpoint
-    for name, spec in _specs(state):
+    for name, spec in saved_specs(state).items():
         saved = state.trainers.get(name)
         if saved is None:
             continue
@@ -417,15 +413,6 @@ def require_resumable(options: RunOptions, store: CheckpointStore, state: SavedR
                 f"the saved state of {name} does not fit the run file: {changed or reason(error)}; restore what it was, start a "
                 "new run with another --run-id, or start over with --force",
             ) from error
-
-
-def _specs(state: SavedRunState) -> Iterator[tuple[str, BehaviorSpec]]:
-    """Yields the readable behaviors of a run state; the service reports the others."""
-    try:
-        for row in state.behaviors_table["behaviors"]:
-            yield row["name"], BehaviorSpec.from_message(spec_pb2.BehaviorSpec.FromString(row["spec"]))
-    except (DecodeError, KeyError, TypeError, ValueError, WireError):
-        return
 
 
 def _changes(folder: Path, name: str, new: Mapping[str, Any]) -> str:

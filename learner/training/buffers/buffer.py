@@ -242,7 +242,7 @@ class UpdateBuffer:
     ) -> int:
         """Stages chosen segments, as many as fit; returns their number."""
         staged, own, masked = 0, self._are_own(chunk, actor_index), ACTION_MASK in chunk.columns
-        for run in split(chosen, parts.lengths, self._block_rows):
+        for run in split(chosen, parts.lengths + 1, self._block_rows):
             rows = int(parts.lengths[run].sum()) + len(run)
             first = self._reserve(rows)
             if first is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from rollcast.text import in_one_line
 
@@ -55,7 +55,7 @@ class Ending:
         return in_one_line(self.error) if self.has_begun else str(self.error)
 
 
-class RunPart(Protocol):
+class RunPart:
     """A part of a run. While trainers take turns, all methods are called from their thread.
 
     `finish` is called from the thread that ends the run. Trainers have stopped, unless `Ending.has_settled` is False:

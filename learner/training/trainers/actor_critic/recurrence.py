@@ -18,7 +18,8 @@ from torch import Tensor
 
 from learner.training.buffers.buffer import Segment, UpdateRows
 from learner.training.buffers.columns import MEMORY
-from learner.training.buffers.sequences import Cut, SequenceTable, cut_segments, pack, split_by_steps
+from learner.training.buffers.layout import split
+from learner.training.buffers.sequences import Cut, SequenceTable, cut_segments, pack
 from learner.training.buffers.transfer import to_device
 from learner.training.networks.heads import ValueHead
 from learner.training.networks.lstm import Memory, Unrolled
@@ -212,7 +213,7 @@ def _unroll(  # noqa: PLR0917 - the parts of one computation
     """Computes all sequences and writes the memory after each into the pool; returns ``[R, size]``."""
     lengths = np.array([segment.steps for segment in plan.segments], np.int64)
     row_of_step = np.arange(lengths.sum()) + np.repeat(np.arange(len(lengths)), lengths)
-    packs = [pack(cut, chosen) for wave in course.waves for chosen in split_by_steps(cut, wave, rows_at_once)]
+    packs = [pack(cut, chosen) for wave in course.waves for chosen in split(wave, cut.lengths, rows_at_once)]
     # One transfer for each array of indices, whatever the number of waves.
     rows = _on(pool, np.concatenate([row_of_step[item.steps] for item in packs]))
     before = _on(pool, np.concatenate([course.before[item.order] for item in packs]))

@@ -80,14 +80,12 @@ class Recurrence:
 
     Args:
         network: The actor-critic.
-        stride: Steps of a sequence.
         observations: Names of the observation columns.
         rows_at_once: Most rows in one call of a network.
     """
 
-    def __init__(self, network: ActorCritic, stride: int, observations: tuple[str, ...], rows_at_once: int) -> None:
+    def __init__(self, network: ActorCritic, observations: tuple[str, ...], rows_at_once: int) -> None:
         self._network = network
-        self._stride = stride
         self._observations = observations
         self._rows_at_once = rows_at_once
         self._memories = CarriedMemories(rows_at_once)
@@ -95,10 +93,6 @@ class Recurrence:
     def forget(self) -> None:
         """Forgets the carried memories, because they result from unusable parameters or observations."""
         self._memories.forget()
-
-    def table(self, plan: UpdateRows, storage: Mapping[str, Tensor]) -> SequenceTable:
-        """Cuts the taken segments into sequences and reads the policy's memory before each."""
-        return sequence_table(plan, storage, self._stride)
 
     @torch.no_grad()
     def evaluate(
@@ -111,7 +105,7 @@ class Recurrence:
         Args:
             plan: Rows of the update.
             storage: Columns of the ring.
-            table: Result of `table`.
+            table: Result of `sequence_table`.
 
         Returns:
             Outputs of the value heads ``[R, K]`` float32, and the table.

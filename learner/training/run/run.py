@@ -143,7 +143,6 @@ class Run:
         )
         self._thread = threading.Thread(target=self._take_turns, name="trainers", daemon=True)
         self._estimator = EstimatorThread(context.service, link.to_front.send, context.reduce.ranks)
-        load_meta_device()
         link.to_trainers.divert(EstimateMemory, self._estimator.ask)
         link.to_trainers.divert(Close, self._close)
 
@@ -178,6 +177,7 @@ class Run:
                 sources = replace(sources, lockstep=training.lockstep.view)
             self.reporting.sources = sources
         self.loop.report()
+        load_meta_device()
 
     def end(self, reason: str) -> None:
         """Ends the run now, before the event loop learns of it, so that the final figures are the current ones."""

@@ -74,7 +74,8 @@ def act(
     if saved is not None:
         _restore_behaviors(front, saved)
     statistics = Statistics(context.meters)
-    run = Run(context, (*parts, statistics), trains=acting, statistics=statistics)
+    run = Run(context, acting)
+    run.take((*parts, statistics), statistics)
 
     def begin(bound: BoundAddresses, page: str) -> None:
         announce(bound, page)

@@ -17,7 +17,6 @@ from learner.shared.runfolder.store import CheckpointStore, SavedRunState
 from learner.shared.settings.options import RunOptions
 from learner.training.curriculum.lessons import Lessons, no_lessons
 from learner.training.run.checkpointing import CheckpointKeeper
-from learner.training.run.training import CurriculumController
 from learner.training.trainers.base import TrainerContext
 from learner.training.trainers.parts import Trainers
 from learner.training.trainers.ppo.trainer import PPOTrainer
@@ -46,20 +45,16 @@ class Start:
         self.meters = RunMeters()
         self.commands: list[ToFront] = []
         self.lessons = lessons or no_lessons()
-        self.curriculum = CurriculumController(
-            self.lessons, self._save_lessons, self.commands.append, on_begun=lambda change: None
-        )
         self.reporting = Reporting(self.run_status.take_stats, Sources(self.meters, lessons=self.lessons.view))
         self.keeper = CheckpointKeeper(
             self.store,
-            (self.curriculum,),
             cut=self._cut,
             generation=generation,
             checkpoint_seconds=seconds,
             extra={"seed": {"run": 5}},
             metrics=self.meters.checkpoints,
             on_not_saved=self._note_not_saved,
-            lessons=lessons,
+            lessons=self.lessons,
         )
 
     def _note_not_saved(self, reason: str) -> None:
@@ -82,9 +77,6 @@ class Start:
     def report(self, trainers: Trainers | None = None) -> None:
         """Reports the trainers' state to the status."""
         self.reporting.send(trainers or {}, busy_seconds=0.0, is_paused=False)
-
-    def _save_lessons(self, trainers: Trainers) -> None:
-        self.keeper.save_lessons(trainers)
 
     def join(self) -> PPOTrainer:
         """Declares the behavior as an actor and makes its trainer."""

@@ -241,25 +241,36 @@ class UpdateBuffer:
         self, chunk: Chunk, parts: ChunkSegments, chosen: NDArray[np.int64], actor_index: int, number: int
     ) -> int:
         """Stages chosen segments, as many as fit; returns their number."""
-        staged, own = 0, self._are_own(chunk, actor_index)
-        for run in split(chosen, parts.lengths, self._block_rows):
+        staged, own, masked = 0, self._are_own(chunk, actor_index), ACTION_MASK in chunk.columns
+        for run in split(chosen, parts.lengths + 1, self._block_rows):
             rows = int(parts.lengths[run].sum()) + len(run)
             first = self._reserve(rows)
             if first is None:
                 break
             fill(self._staging.open(first, rows), self.ring.columns, chunk, parts, run, own=own)
             self._staging.commit()
-            places = _places(chunk, run) if self._is_recurrent else None
-            self._append(
-                first,
-                parts,
-                run,
-                places,
-                actor_index,
-                number=number,
-                masked=ACTION_MASK in chunk.columns,
-                is_own=own,
-            )
+            places = _places(chunk, run) if self._is_recurrent else [None] * len(run)
+            for index, place in zip(run.tolist(), places, strict=True):
+                steps, end = int(parts.lengths[index]), int(parts.ends[index])
+                group = parts.groups[index] if parts.groups else None
+                self._waiting.append(
+                    Segment(
+                        first,
+                        steps,
+                        end == SegmentEnd.TERMINATED,
+                        int(parts.oldest[index]),
+                        actor_index,
+                        masked,
+                        place,
+                        end != SegmentEnd.CUT,
+                        bool(parts.begins[index]),
+                        None if group is None else group._replace(bundle=self._bundles + group.bundle),
+                        (number, index),
+                        is_own=own is None or bool(own[index]),
+                    )
+                )
+                self.waiting_steps += steps
+                first += steps + 1
             staged += len(run)
         return staged
 
@@ -294,47 +305,6 @@ class UpdateBuffer:
             )
             return None
         return self.ring.reserve(rows)
-
-    def _append(
-        self,
-        first: int,
-        parts: ChunkSegments,
-        run: NDArray[np.int64],
-        places: list[Place] | None,
-        actor_index: int,
-        *,
-        number: int,
-        masked: bool,
-        is_own: NDArray[np.bool_] | None,
-    ) -> None:
-        for order, index in enumerate(run.tolist()):
-            steps = int(parts.lengths[index])
-            end = int(parts.ends[index])
-            terminated, ended = end == SegmentEnd.TERMINATED, end != SegmentEnd.CUT
-            place = None if places is None else places[order]
-            oldest = int(parts.oldest[index])
-            begins = bool(parts.begins[index])
-            group = parts.groups[index] if parts.groups else None
-            if group is not None:
-                group = group._replace(bundle=self._bundles + group.bundle)
-            self._waiting.append(
-                Segment(
-                    first,
-                    steps,
-                    terminated,
-                    oldest,
-                    actor_index,
-                    masked,
-                    place,
-                    ended,
-                    begins,
-                    group,
-                    (number, index),
-                    is_own=is_own is None or bool(is_own[index]),
-                )
-            )
-            self.waiting_steps += steps
-            first += steps + 1
 
     def take(self, target_steps: int) -> None:
         """Takes segments for the next update, oldest first, until it has ``target_steps`` steps or more."""

@@ -72,20 +72,20 @@ def spans(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.i
     return places
 
 
-def split(chosen: NDArray[np.int64], lengths: NDArray[np.int64], block_rows: int) -> Iterator[NDArray[np.int64]]:
-    """Splits chosen segments into groups that take at most ``block_rows`` ring rows each.
+def split(chosen: NDArray[np.int64], sizes: NDArray[np.int64], most: int) -> Iterator[NDArray[np.int64]]:
+    """Splits chosen segments or sequences into groups of a limited size in total, or of one larger item.
 
     Args:
-        chosen: Indices of segments.
-        lengths: ``[S]`` steps of all segments; each chosen one fits a block.
-        block_rows: Rows of the largest block.
+        chosen: Indices of the items.
+        sizes: ``[S]``, size of each of all items.
+        most: Largest size of a group.
     """
-    rows = np.cumsum(lengths[chosen] + 1)
+    ends = np.cumsum(sizes[chosen])
     begin, done = 0, 0
     while begin < len(chosen):
-        end = int(np.searchsorted(rows, done + block_rows, side="right"))
+        end = max(begin + 1, int(np.searchsorted(ends, done + most, side="right")))
         yield chosen[begin:end]
-        begin, done = end, int(rows[end - 1])
+        begin, done = end, int(ends[end - 1])
 
 
 def split_bundles(

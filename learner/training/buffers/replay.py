@@ -212,7 +212,7 @@ class ReplayMemory:
             Places of the new steps, ``[N]`` int64; valid until the next call.
         """
         self.masked = self.masked or ACTION_MASK in chunk.columns
-        added = [self._add_run(chunk, parts, run) for run in split(chosen, parts.lengths, self.size.block_rows)]
+        added = [self._add_run(chunk, parts, run) for run in split(chosen, parts.lengths + 1, self.size.block_rows)]
         self._staging.join()
         return added[0] if len(added) == 1 else torch.cat(added)
 

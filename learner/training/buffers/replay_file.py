@@ -237,8 +237,6 @@ def _read_rows(archive: zipfile.ZipFile, used_rows: int) -> NDArray[np.int64]:
 
 def _read_starts(archive: zipfile.ZipFile, rows: NDArray[np.int64]) -> NDArray[np.int64]:
     """Reads the rows of the first steps of episodes."""
-    if _STARTS not in archive.namelist():
-        return rows[:0]
     with archive.open(_STARTS) as stream:
         shape = _read_header(stream, np.dtype(np.int64))
         if len(shape) != 1 or not 0 <= shape[0] <= len(rows):

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from learner.training.buffers.batches import RowSource, chosen_of
+from learner.training.buffers.layout import split
 from learner.training.buffers.transfer import to_device
 from learner.training.networks.lstm import Unrolled
 from learner.training.networks.value import Sequences
@@ -122,16 +123,6 @@ def pack_with_next(starts: Index, lengths: Index) -> PackedRows:
     return PackedRows(item.steps, now, sizes, item.order)
 
 
-def split_by_steps(cut: Cut, chosen: Index, most_steps: int) -> Iterator[Index]:
-    """Splits sequences into groups of at most ``most_steps`` steps, or of one longer sequence."""
-    ends = np.cumsum(cut.lengths[chosen])
-    begin, done = 0, 0
-    while begin < len(chosen):
-        end = max(begin + 1, int(np.searchsorted(ends, done + most_steps, side="right")))
-        yield chosen[begin:end]
-        begin, done = end, int(ends[end - 1])
-
-
 class SequenceMinibatches:
     """Draws minibatches of whole sequences.
 
@@ -204,7 +195,7 @@ def all_steps(count: int, table: SequenceTable | None, *, most: int, device: tor
         for steps in torch.split(torch.arange(count, device=device), most):
             yield Portion(steps, steps, None)
         return
-    for chosen in split_by_steps(table.cut, np.arange(len(table.cut.starts)), most):
+    for chosen in split(np.arange(len(table.cut.starts)), table.cut.lengths, most):
         yield _portion(table, pack(table.cut, chosen))
 
 

@@ -15,6 +15,7 @@ from rollcast.specs import ActionSpec, ObservationSpec
 from rollcast.transforms import CLIP
 
 from learner.training.networks.policy import PolicyNetwork
+from learner.training.networks.squashed import squash_of
 
 CARD_PROPERTY: Final = "rollcast.model"
 """Property of an exported model: a JSON object."""
@@ -35,7 +36,7 @@ class Origin:
     step: int = 0
 
 
-def card_of(network: PolicyNetwork, squash: Squash, origin: Origin) -> str:
+def card_of(network: PolicyNetwork, origin: Origin) -> str:
     """Returns the description of the model that `learner.training.export.unity` makes of a network, as JSON in ASCII.
 
     A declaration can be so large that its description would pass `MAX_MODEL_CARD_BYTES`: then the description has null
@@ -51,7 +52,7 @@ def card_of(network: PolicyNetwork, squash: Squash, origin: Origin) -> str:
         "observations": [
             _observation(place, network.spec.observations[index]) for place, index in enumerate(network.reads)
         ],
-        "continuous": _continuous(action, squash) if action.continuous_size else None,
+        "continuous": _continuous(action, squash_of(network)) if action.continuous_size else None,
         "discrete": _discrete(action) if action.discrete_branches else None,
         "masks": {"input": ACTION_MASKS, "size": action.mask_size} if action.discrete_branches else None,
         "memory": {"input": RECURRENT_IN, "output": RECURRENT_OUT, "size": network.memory_size}
@@ -105,7 +106,7 @@ def _affine(low: float, high: float, squash: Squash) -> tuple[float | None, floa
     """Returns scale and offset of an axis; without bounds, those that give the draw, which for tanh is no such map."""
     if math.isfinite(low) and math.isfinite(high):
         return high / 2 - low / 2, high / 2 + low / 2
-    return {Squash.CLIP3_DIV3: CLIP, Squash.NONE: 1.0}.get(squash), 0.0
+    return None if squash is Squash.TANH else CLIP, 0.0
 
 
 def _discrete(action: ActionSpec) -> dict[str, Any]:

@@ -57,7 +57,6 @@ def describe(
     behavior_index: int,
     generation: int,
     deterministic: bool = False,
-    squash: Squash | None = None,
     memory_stride: int = 0,
 ) -> PolicyDescription:
     """Describes a network before its first version; the exporter adds the hash, and each version its numbers.
@@ -67,13 +66,11 @@ def describe(
         behavior_index: Number of the behavior in this run.
         generation: Generation of this start of the learner.
         deterministic: Whether actors take the mode of the distribution.
-        squash: How actors squash a continuous draw: CLIP3_DIV3 or NONE for a Gaussian, TANH for a squashed one; None
-            follows the network.
         memory_stride: Rows between two records of memory; only with memory.
     """
     spec = network.spec
     action = spec.action
-    squash = squash_of(network) if squash is None else squash
+    squash = squash_of(network)
     gaussian = Distribution.TANH_GAUSSIAN if squash is Squash.TANH else Distribution.GAUSSIAN_CLIP3
     transform = ActionTransform(squash, action.continuous_low, action.continuous_high)
     return PolicyDescription(

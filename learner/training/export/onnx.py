@@ -19,6 +19,7 @@ from torch import Tensor
 
 from learner.shared.exits import ExitCode, UserError
 from learner.training.export.check import PolicyCheckFailed, check_export
+from learner.training.export.describe import Progress
 from learner.training.export.graph import export_graph, tensors_of
 from learner.training.networks.policy import PolicyNetwork
 
@@ -73,24 +74,10 @@ class PolicyExporter:
                 raise UserError(ExitCode.TRAINER_FAILED, message)
         return self._splicer.render({name: value.reshape(-1).view(np.uint8) for name, value in weights.items()})
 
-    def render_version(
-        self,
-        state: Mapping[str, Tensor],
-        *,
-        version: int,
-        optimizer_steps: int,
-        env_steps_trained: int,
-        uniform: bool = False,
-    ) -> tuple[PolicyDescription, bytes]:
+    def render_version(self, state: Mapping[str, Tensor], progress: Progress) -> tuple[PolicyDescription, bytes]:
         """Returns the complete header and the policy file of a version; errors as in `render`."""
         payload = self.render(state)
-        numbered = dataclasses.replace(
-            self.description,
-            version=version,
-            optimizer_steps=optimizer_steps,
-            env_steps_trained=env_steps_trained,
-            uniform=uniform,
-        )
+        numbered = dataclasses.replace(self.description, **dataclasses.asdict(progress))
         return describe_payload(numbered, payload), payload
 
     def _on_host(self, state: Mapping[str, Tensor]) -> dict[str, NDArray[np.generic]]:

@@ -53,13 +53,7 @@ class PolicyPublisher:
         Raises:
             UserError: A weight is not finite.
         """
-        description, payload = self._exporter.render_version(
-            state,
-            version=progress.version,
-            optimizer_steps=progress.optimizer_steps,
-            env_steps_trained=progress.env_steps_trained,
-            uniform=progress.uniform,
-        )
+        description, payload = self._exporter.render_version(state, progress)
         self._newest = StoredPolicy(description, payload)
         self._send(Policy(self._newest, keep=keep))
         return description

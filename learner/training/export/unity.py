@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from rollcast.descriptions import DISCRETE_LOG_PROBS, OBSERVATIONS_PROPERTY, RECURRENT_OUT
-from rollcast.enums import ObservationKind, Squash
+from rollcast.enums import ObservationKind
 from rollcast.specs import ObservationSpec
 from torch import Tensor, nn
 
@@ -42,27 +42,24 @@ class ExportFailed(Exception):  # noqa: N818 - it says what happened
     """The model could not be exported or written; training can continue."""
 
 
-def export_unity(
-    network: PolicyNetwork, path: Path, *, squash: Squash | None = None, origin: Origin | None = None
-) -> None:
+def export_unity(network: PolicyNetwork, path: Path, *, origin: Origin | None = None) -> None:
     """Writes the model, whole or not at all.
 
     Args:
         network: The acting network, on any device; not changed.
         path: The file.
-        squash: How a continuous draw becomes an action in [-1, 1]; NONE leaves it unchanged, None follows the network.
         origin: Run and step, for the metadata.
 
     Raises:
         ExportFailed: An operator cannot be expressed, the disk is full, or similar. No other exception is raised.
     """
     try:
-        write_file(path, render_unity(network, squash, origin))
+        write_file(path, render_unity(network, origin))
     except Exception as error:
         raise ExportFailed(f"cannot write a model for Unity to {path}: {type(error).__name__}: {error}") from error
 
 
-def render_unity(network: PolicyNetwork, squash: Squash | None = None, origin: Origin | None = None) -> bytes:
+def render_unity(network: PolicyNetwork, origin: Origin | None = None) -> bytes:
     """Returns the bytes of the model; see `export_unity`.
 
     Inputs: ``obs_i`` ``[batch, *shape]`` of the i-th observation that the policy reads, ``action_masks`` ``[batch, sum(branches)]`` with discrete actions,
@@ -73,8 +70,7 @@ def render_unity(network: PolicyNetwork, squash: Squash | None = None, origin: O
     import onnx  # noqa: PLC0415 - takes a third of a second, and only a checkpoint needs it
 
     network = copy.deepcopy(network).cpu().eval()
-    squash = squash_of(network) if squash is None else squash
-    wrapper = _UnityModel(network, squash)
+    wrapper = _UnityModel(network)
     values = wrapper.example()
     outputs = wrapper.output_names()
     batched = {*values, *(name for name in outputs if name.endswith(("_actions", DISCRETE_LOG_PROBS, RECURRENT_OUT)))}
@@ -87,7 +83,7 @@ def render_unity(network: PolicyNetwork, squash: Squash | None = None, origin: O
     _hide(model.graph, DISCRETE_LOG_PROBS)
     model.ir_version = IR_VERSION
     model.producer_name, model.producer_version = "rollcast", ""
-    properties = {CARD_PROPERTY: card_of(network, squash, origin or Origin())}
+    properties = {CARD_PROPERTY: card_of(network, origin or Origin())}
     if len(network.reads) < len(network.spec.observations):
         names = [network.spec.observations[index].name for index in network.reads]
         properties[OBSERVATIONS_PROPERTY] = json.dumps(names)
@@ -143,7 +139,6 @@ class _UnityModel(nn.Module):
 
     Args:
         network: Network on the CPU.
-        squash: How a continuous draw becomes an action.
     """
 
     version_number: Tensor
@@ -151,10 +146,9 @@ class _UnityModel(nn.Module):
     continuous_shape: Tensor
     discrete_shape: Tensor
 
-    def __init__(self, network: PolicyNetwork, squash: Squash) -> None:
+    def __init__(self, network: PolicyNetwork) -> None:
         super().__init__()
         self.network = network
-        self._squash = squash
         action = network.spec.action
         # Unity reads them as float tensors.
         self.register_buffer("version_number", torch.tensor([API_VERSION]))
@@ -197,7 +191,8 @@ class _UnityModel(nn.Module):
         outputs = [self.version_number, self.memory_size]
         if mean is not None:
             draw = mean + torch.exp(log_std) * torch.randn_like(mean)
-            outputs += [self._squashed(draw), self.continuous_shape, self._squashed(mean)]
+            squash = squash_of(self.network)
+            outputs += [squashed(draw, squash), self.continuous_shape, squashed(mean, squash)]
         if logits is not None:
             branches = logits.split(list(spec.action.discrete_branches), dim=1)
             outputs += [_sampled(branches), self.discrete_shape, _most_likely(branches)]
@@ -206,9 +201,6 @@ class _UnityModel(nn.Module):
         if logits is not None:
             outputs.append(logits)
         return tuple(outputs)
-
-    def _squashed(self, draw: Tensor) -> Tensor:
-        return draw if self._squash is Squash.NONE else squashed(draw, self._squash)
 
 
 def _as_on_the_wire(observation: Tensor, spec: ObservationSpec) -> Tensor:

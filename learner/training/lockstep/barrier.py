@@ -65,8 +65,6 @@ MAX_IDLE_RATIO = 16
 LONGEST_TURN_SECONDS = 10.0
 """Most seconds between two turns that count as waiting; trainers take no turns while the run is paused."""
 
-Save = Callable[[Trainers], object]
-
 
 class Lockstep(RunPart):
     """Leads a run in lock-step. Call all methods except `view` in the trainers' thread, before it or after it.
@@ -76,7 +74,6 @@ class Lockstep(RunPart):
         roster: The connected actors.
         lessons: Lessons that set the environment parameters.
         send: Sends the service the assignment of a round, and a hold of all actors while some are missing.
-        save: Writes the run state.
         is_ending: Returns whether no more rounds begin.
         on_spoiled: Called with the reason when the run stops being reproducible.
         conductor: Tells the other ranks of each round.
@@ -93,7 +90,6 @@ class Lockstep(RunPart):
         lessons: Lessons,
         *,
         send: Send,
-        save: Save,
         is_ending: Callable[[], bool] = lambda: False,
         on_spoiled: Callable[[str], None] | None = None,
         conductor: Conductor | None = None,
@@ -108,7 +104,6 @@ class Lockstep(RunPart):
         self._conductor = conductor
         self._ranks = ranks
         self._send = send
-        self._save = save
         self._is_ending = is_ending
         self._is_holding = False
         self._round = 0  # completed rounds
@@ -243,8 +238,12 @@ class Lockstep(RunPart):
                     what = f"announced {announced} agents, of which at most {acted} took steps"
                     self._leave_out(playing.number, player, TOO_LARGE, what)
 
-    def after_turn(self, trainers: Trainers) -> None:
-        """Ends the trained round, saves the run if due, and begins the next round.
+    def play(self, trainers: Trainers, save: Callable[[Trainers], object]) -> None:
+        """Ends the trained round after a turn, saves the run if due, and begins the next round.
+
+        Args:
+            trainers: All trainers.
+            save: Writes the run state.
 
         Raises:
             UserError: A round does not fit the available memory.
@@ -253,9 +252,9 @@ class Lockstep(RunPart):
         if playing is not None:
             if not playing.is_released or any(queue.has_released for queue in self._queues):
                 return
-            self._complete(playing, trainers)
+            self._complete(playing, trainers, save)
         if not self._is_ending():
-            self._begin(trainers)
+            self._begin(trainers, save)
 
     def _is_too_late(self, playing: Round, awaited: Sequence[Actor]) -> bool:
         """Returns whether actors that ended their round have waited too long for others; a pause does not count."""
@@ -321,7 +320,7 @@ class Lockstep(RunPart):
             steps[item.session_id, behavior.index] += item.chunk.rows
         return steps
 
-    def _complete(self, playing: Round, trainers: Trainers) -> None:
+    def _complete(self, playing: Round, trainers: Trainers, save: Callable[[Trainers], object]) -> None:
         for trainer in trainers.values():
             left = trainer.untrained_steps
             if left:
@@ -338,9 +337,9 @@ class Lockstep(RunPart):
             # Also done if saving fails, because an undisturbed run would have restarted its environments here.
             self._checkpoint = self._round
             self._resets = True
-            self._save(trainers)
+            save(trainers)
 
-    def _begin(self, trainers: Trainers) -> None:
+    def _begin(self, trainers: Trainers, save: Callable[[Trainers], object]) -> None:
         behaviors = [queue.behavior for queue in self._trained()]
         players = self._players(trainers)
         needed = 1 if self._has_begun else self._settings.actors
@@ -360,7 +359,7 @@ class Lockstep(RunPart):
         if not self._has_begun:
             self._announce(players, behaviors)
             if self._round == 0:
-                self._save(trainers)
+                save(trainers)
         self._has_begun = True
         versions = {trainer.context.behavior.index: trainer.version for trainer in trainers.values()}
         playing = Round(self._round + 1, tuple(players), versions, frozenset(behavior.index for behavior in behaviors))

@@ -81,9 +81,6 @@ class FrozenTrainer(RLTrainer):
         """Returns False."""
         return False
 
-    def setup(self) -> None:
-        """Does nothing, because it is never called."""
-
     def train(self) -> None:
         """Does nothing, because it is never called."""
 

@@ -70,7 +70,6 @@ class EvaluationResult:
         version: int,
         is_deterministic: bool,
         is_complete: bool = True,
-        principals: tuple[str, ...] = (),
     ) -> EvaluationResult:
         """Returns the result of at least one episode."""
         return cls(
@@ -82,7 +81,6 @@ class EvaluationResult:
             returns=Spread.of([episode.total for episode in played]),
             lengths=Spread.of([float(episode.length) for episode in played]),
             is_complete=is_complete,
-            principals=principals,
         )
 
     def document(self) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -133,7 +133,7 @@ class SelfPlayManager(RunPart):
         self._leagues: dict[str, League] = {}
         self._strengths = Strengths()
         self._numbers = match_numbers(generation)
-        self._matches: dict[str, OrderedDict[int, DrawnMatch]] = {}  # the newest of each session, by number
+        self._matches: dict[str, deque[DrawnMatch]] = {}  # the newest of each session
         self._ratings = Ratings(self._leagues, self._strengths, clock)
         self._trainers: dict[str, Trainer] = {}
         self._ghosts: dict[tuple[str, str], int] = {}  # ghost steps by session and behavior, as last reported
@@ -193,7 +193,8 @@ class SelfPlayManager(RunPart):
         self._ghosts[key] = max(ghosts, self._ghosts.get(key, 0))
         self._trainers[behavior].numbers["ghost_steps"] = league.ghost_steps
         for game in games_of(behavior, item.chunk):
-            match = self._matches.get(item.session_id, OrderedDict()).get(game.match)
+            newest_first = reversed(self._matches.get(item.session_id, ()))
+            match = next((each for each in newest_first if each.match.number == game.match), None)
             if match is not None:
                 self._ratings.add(item.session_id, game, match, self._trainers)
 
@@ -334,7 +335,7 @@ class SelfPlayManager(RunPart):
 
     def _is_seated(self, actor: Actor) -> bool:
         matches = self._matches.get(actor.session_id)
-        seats = next(reversed(matches.values())).match.seats if matches else ()
+        seats = matches[-1].match.seats if matches else ()
         return {(seat.behavior, seat.team) for seat in seats} == set(self._ids_of(actor))
 
     def _seat(self, actors: Sequence[Actor]) -> None:
@@ -346,10 +347,7 @@ class SelfPlayManager(RunPart):
         for actor in sorted(actors, key=lambda each: each.actor_index):
             if behavior_ids := self._ids_of(actor):
                 drawn = self._draw(actor, behavior_ids, on_turn, learning)
-                matches = self._matches.setdefault(actor.session_id, OrderedDict())
-                matches[drawn.match.number] = drawn
-                if len(matches) > KEPT_MATCHES:
-                    matches.popitem(last=False)
+                self._matches.setdefault(actor.session_id, deque(maxlen=KEPT_MATCHES)).append(drawn)
                 self._send(StartMatch(drawn.match))
         for trainer in self._trainers.values():
             trainer.numbers["learning_team"] = on_turn
@@ -386,8 +384,8 @@ class SelfPlayManager(RunPart):
     def _keys(self) -> Keys:
         """Returns the policies that pools and present matches name."""
         pools = {(name, key) for name, league in self._leagues.items() for key in league.keys}
-        newest = [next(reversed(matches.values())) for matches in self._matches.values()]
-        drawn = {(each.behavior, each.policy.key) for match in newest for each in match.opponents if each.policy}
+        newest = [opponent for matches in self._matches.values() for opponent in matches[-1].opponents]
+        drawn = {(each.behavior, each.policy.key) for each in newest if each.policy}
         return frozenset(pools | {(name, key) for name, key in drawn if key is not None})
 
     def _tidy(self) -> None:

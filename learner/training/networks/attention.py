@@ -120,11 +120,12 @@ class EntityAttention(nn.Module):
         numbers = [values.to(torch.float32) for values in lists]
         embedded = [embed(values, own) for embed, values in zip(self.embeddings, numbers, strict=True)]
         padding = [((values * values).sum(2) < PADDING_BELOW).to(torch.float32) for values in numbers]
-        summary: Tensor = self.attention(_side_by_side(embedded), _side_by_side(padding))
+        summary: Tensor = self.attention(side_by_side(embedded), side_by_side(padding))
         return summary
 
 
-def _side_by_side(parts: list[Tensor]) -> Tensor:
+def side_by_side(parts: list[Tensor]) -> Tensor:
+    """Concatenates parts along their second axis."""
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
 

@@ -12,7 +12,7 @@ from rollcast.specs import ObservationKind, ObservationSpec
 from torch import Tensor, nn
 
 from learner.shared.settings.network import VISUAL_ENCODERS, NetworkSettings
-from learner.training.networks.attention import EntityAttention
+from learner.training.networks.attention import EntityAttention, side_by_side
 from learner.training.networks.initializers import Initializer
 from learner.training.networks.normalizer import Normalizer, RunningMoments
 from learner.training.networks.observations import ObservationError, is_entities, is_picture
@@ -168,11 +168,11 @@ class ObservationEncoder(nn.Module):
     def encode(self, observations: list[Tensor]) -> Encoded:
         """Encodes ``[B, *shape]`` of each observation, and goals separately if they condition the body."""
         encoded = [encoder(observations[index]) for index, encoder in zip(self._fixed, self.encoders, strict=True)]
-        goals = _side_by_side([encoded[place] for place in self._goals]) if self._goals else None
+        goals = side_by_side([encoded[place] for place in self._goals]) if self._goals else None
         if self.attention is not None:
-            fixed = _side_by_side(encoded) if encoded else None
+            fixed = side_by_side(encoded) if encoded else None
             encoded.append(self.attention([observations[index] for index in self._lists], fixed))
-        return Encoded(_side_by_side(encoded), goals)
+        return Encoded(side_by_side(encoded), goals)
 
 
 def _goals(specs: tuple[ObservationSpec, ...], lists: tuple[int, ...], fixed: tuple[int, ...]) -> tuple[int, ...]:
@@ -191,10 +191,6 @@ def _goals(specs: tuple[ObservationSpec, ...], lists: tuple[int, ...], fixed: tu
                 spec.name,
             )
     return tuple(place for place, index in enumerate(fixed) if specs[index].role is ObservationRole.GOAL)
-
-
-def _side_by_side(parts: list[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
 
 class EncoderStatistics:

@@ -45,13 +45,14 @@ def require_critic_only(state: Mapping[str, Any], own: Iterable[str]) -> None:
     Networks of the same shapes may read different observations.
 
     Args:
-        state: Result of a trainer's ``state_dict``; without the names, the policy read all observations.
+        state: Result of a trainer's ``state_dict``.
         own: The names in the run file.
 
     Raises:
+        KeyError: The state has no names.
         ValueError: They differ.
     """
-    saved, names = state.get(CRITIC_ONLY, []), sorted(set(own))
+    saved, names = state[CRITIC_ONLY], sorted(set(own))
     if not isinstance(saved, list) or saved != names:
         raise ValueError(
             f"it was trained with network_settings.critic_only {saved!r:.{_MAX_SHOWN_CHARACTERS}}, but the run file has "

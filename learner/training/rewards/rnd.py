@@ -85,11 +85,10 @@ class RNDReward(LearnedReward):
         return {**super().state_dict(), "errors": self._errors.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Loads a saved state; an older one may lack the errors.
+        """Loads a saved state and discards unreported values.
 
         Raises:
             KeyError, TypeError, ValueError, RuntimeError: The state does not fit.
         """
         super().load_state_dict(state)
-        if "errors" in state:
-            self._errors.load_state_dict(state["errors"])
+        self._errors.load_state_dict(state["errors"])

@@ -23,7 +23,7 @@ from learner.shared.runfolder.choice import load_chosen
 from learner.shared.runfolder.documents import CheckpointFailed, saving
 from learner.shared.runfolder.names import LAST
 from learner.shared.runfolder.store import CheckpointStore, RecoverySchedule, SavedRunState
-from learner.training.curriculum.lessons import Lessons, no_lessons
+from learner.training.curriculum.lessons import Lessons
 from learner.training.lockstep.barrier import Lockstep
 from learner.training.trainers.base import Trainer
 from learner.training.trainers.parts import Ending, RunPart, Trainers
@@ -48,7 +48,7 @@ class CheckpointKeeper(RunPart):
 
     Args:
         store: Writes the files of the run folder.
-        parts: Parts with a state, by name.
+        parts: Parts with a state.
         cut: Returns the accounting state with everything that trainers have settled, and the status.
         generation: Generation of this start of the learner.
         checkpoint_seconds: Longest time between two run states.
@@ -56,9 +56,9 @@ class CheckpointKeeper(RunPart):
         metrics: Counts checkpoints.
         on_saved: Called for each written checkpoint: behavior (empty for the run state), step, file.
         on_not_saved: Called with the reason if a checkpoint cannot be written.
-        lessons: Lessons of the environment parameters, also written to ``training_status.json``.
+        lessons: Lessons of the environment parameters, which are saved before the parts, also to ``training_status.json``.
         resume_checkpoint: Checkpoint from which trainers of a resumed run continue; ``last`` is the run state.
-        lockstep: Decides when a lock-step run may write its run state; None for other runs.
+        lockstep: Plays the rounds of a lock-step run, and decides when its run state is written; None for other runs.
         history: Records run states; None without a history.
 
     Attributes:
@@ -75,9 +75,9 @@ class CheckpointKeeper(RunPart):
         checkpoint_seconds: float,
         extra: Mapping[str, Any],
         metrics: CheckpointMeters,
-        on_saved: Callable[[str, int, Path], None] | None = None,
-        on_not_saved: Callable[[str], None] | None = None,
-        lessons: Lessons | None = None,
+        on_saved: Callable[[str, int, Path], object] = lambda *_: None,
+        on_not_saved: Callable[[str], object] = lambda _: None,
+        lessons: Lessons,
         resume_checkpoint: str = LAST,
         lockstep: Lockstep | None = None,
         history: History | None = None,
@@ -86,9 +86,12 @@ class CheckpointKeeper(RunPart):
         self._history = history
         self._resume_checkpoint = resume_checkpoint
         self._lockstep = lockstep
-        self._lessons = lessons or no_lessons()
+        self._lessons = lessons
         self._metrics = metrics
-        self._parts = {part.name: part for part in parts if part.name}
+        self._parts: dict[str, RunPart | Lessons] = {
+            "lessons": lessons,
+            **{part.name: part for part in parts if part.name},
+        }
         self._cut = cut
         self.models: dict[str, Path | None] = {}
         self._kept: dict[str, _Point] = {}  # progress at which models were written
@@ -129,11 +132,8 @@ class CheckpointKeeper(RunPart):
     def save_lessons(self, trainers: Trainers) -> None:
         """Writes the current lessons; a full disk costs only this file, not the run."""
         self._note_lessons()
-        for save in (self.store.save_status, lambda: self.save_run_state(trainers)):
-            try:
-                save()
-            except CheckpointFailed as error:
-                self._note_failure(error)
+        self._manages(self.store.save_status)
+        self._manages(lambda: self.save_run_state(trainers))
 
     def _note_lessons(self) -> None:
         for name, number in self._lessons.numbers().items():
@@ -174,10 +174,7 @@ class CheckpointKeeper(RunPart):
 
     def save(self, trainer: Trainer) -> None:
         """Writes a behavior checkpoint; a full disk costs the checkpoint, not the run."""
-        try:
-            self.save_behavior(trainer)
-        except CheckpointFailed as error:
-            self._note_failure(error)
+        self._manages(lambda: self.save_behavior(trainer))
 
     def save_behavior(self, trainer: Trainer) -> Path:
         """Writes ``<Behavior>-<step>.pt``, the model next to it, and ``training_status.json`` with the present lessons.
@@ -198,7 +195,7 @@ class CheckpointKeeper(RunPart):
         if self._lockstep is None:  # in lock-step, experience belongs to a run state
             self._save_experience(trainer)
         self._metrics.note_saved(time.monotonic() - began, is_run_state=False)
-        self._tell_saved(trainer.brain_name, trainer.get_step, path)
+        self._on_saved(trainer.brain_name, trainer.get_step, path)
         return path
 
     def _save_experience(self, trainer: Trainer) -> None:
@@ -231,29 +228,28 @@ class CheckpointKeeper(RunPart):
         path = self.store.save_run_state(state)
         self._metrics.note_saved(time.monotonic() - began, is_run_state=True)
         self._schedule.saved(updates=self.updates(trainers))
-        self._tell_saved("", sum(trainer.steps_trained for trainer in trainers.values()), path)
+        self._on_saved("", sum(trainer.steps_trained for trainer in trainers.values()), path)
         return path
 
     def after_turn(self, trainers: Trainers) -> None:
         """Writes the run state if due; a full disk costs the checkpoint, not the run.
 
-        In lock-step no clock decides this; see `save_round`.
+        In lock-step no clock decides this, but the rounds.
+
+        Raises:
+            UserError: A round of lock-step does not fit the available memory.
         """
-        if self._lockstep is not None or not self._schedule.is_due(updates=self.updates(trainers)):
-            return
-        try:
-            self.save_run_state(trainers)
-        except CheckpointFailed as error:
+        if self._lockstep is not None:
+            self._lockstep.play(trainers, self.save_round)
+        elif self._schedule.is_due(updates=self.updates(trainers)) and not self._manages(
+            lambda: self.save_run_state(trainers)
+        ):
             self._schedule.failed()
-            self._note_failure(error)
 
     def save_round(self, trainers: Trainers) -> None:
         """Writes the run state after a lock-step round; a full disk costs the checkpoint, not the run."""
         self._note_lessons()
-        try:
-            self.save_run_state(trainers)
-        except CheckpointFailed as error:
-            self._note_failure(error)
+        self._manages(lambda: self.save_run_state(trainers))
 
     def save_all(self, trainers: Trainers) -> Path:
         """Writes a checkpoint of each behavior and the run state; returns the path of the run state.
@@ -273,7 +269,11 @@ class CheckpointKeeper(RunPart):
         In lock-step, the rounds and `finish` write the run state.
         """
         points = {name: _point(trainer) for name, trainer in trainers.items()}
-        if self._lockstep is None and points != self._ended_at and self._manages(lambda: self.save_run_state(trainers)):
+        if (
+            self._lockstep is None
+            and points != self._ended_at
+            and self._manages(lambda: self.save_run_state(trainers), is_last=True)
+        ):
             self._ended_at = points
         for name in ended:
             self._keep_model(trainers[name])
@@ -282,7 +282,7 @@ class CheckpointKeeper(RunPart):
         """Writes everything at the end of a run; each failure costs only its own file."""
         if not ending.is_good:
             return False
-        is_complete = not self._is_at_boundary() or self._manages(lambda: self.save_run_state(trainers))
+        is_complete = not self._is_at_boundary() or self._manages(lambda: self.save_run_state(trainers), is_last=True)
         for trainer in trainers.values():
             is_complete &= self._keep_model(trainer)
         return is_complete and None not in self.models.values()
@@ -300,8 +300,8 @@ class CheckpointKeeper(RunPart):
         def copy_model() -> None:
             self.models[name] = self.store.finish_behavior(name)
 
-        is_complete = self._manages(lambda: self.save_behavior(trainer))
-        is_complete &= self._manages(copy_model)
+        is_complete = self._manages(lambda: self.save_behavior(trainer), is_last=True)
+        is_complete &= self._manages(copy_model, is_last=True)
         if is_complete:
             self._kept[name] = point
         return is_complete
@@ -335,27 +335,19 @@ class CheckpointKeeper(RunPart):
         )
         return False
 
-    def _manages(self, save: Callable[[], object]) -> bool:
+    def _manages(self, save: Callable[[], object], *, is_last: bool = False) -> bool:
+        """Saves, or reports the failure; logs a disk that stays full at most once a minute, but each last attempt."""
         try:
             save()
         except CheckpointFailed as error:
-            self._note_failure(error, is_last=True)
+            self._metrics.note_failed()
+            self._on_not_saved(str(error))
+            left_out = 0 if is_last else self._throttle.admit(None)
+            if left_out is not None:
+                repeated = {"left_out": left_out} if left_out else {}
+                log.error("checkpoint_failed", error=str(error), **repeated)
             return False
         return True
-
-    def _note_failure(self, error: CheckpointFailed, *, is_last: bool = False) -> None:
-        """Reports a failure; logs a disk that stays full at most once a minute."""
-        self._metrics.note_failed()
-        if self._on_not_saved is not None:
-            self._on_not_saved(str(error))
-        left_out = 0 if is_last else self._throttle.admit(None)
-        if left_out is not None:
-            repeated = {"left_out": left_out} if left_out else {}
-            log.error("checkpoint_failed", error=str(error), **repeated)
-
-    def _tell_saved(self, behavior: str, step: int, path: Path) -> None:
-        if self._on_saved is not None:
-            self._on_saved(behavior, step, path)
 
     def updates(self, trainers: Trainers) -> int:
         """Returns the number of updates in this start of the learner."""

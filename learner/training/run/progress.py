@@ -12,11 +12,12 @@ from learner.shared.exits import ExitCode, UserError
 from learner.shared.files import WriteFailed
 from learner.shared.observe.summary import Summary, write_summary
 from learner.shared.observe.terminal import print_summary
-from learner.shared.observe.view import LockstepView
 from learner.shared.runfolder.runfolder import RunFolder
 from learner.training.curriculum.lessons import Lessons
+from learner.training.lockstep.barrier import Lockstep
 from learner.training.trainers.base import Trainer
 from learner.training.trainers.parts import Ending, RunPart, Trainers
+from learner.training.trainers.roster import Roster
 
 log = structlog.get_logger(__name__)
 
@@ -81,25 +82,25 @@ class SummaryWriter(RunPart):
 
     Args:
         folder: Folder of the run.
-        models: Returns the final model of each behavior that has one.
-        lockstep: Returns the progress of a lock-step run.
-        actors_opened: Returns the number of actors that joined in this start.
+        models: The final model of each behavior that has one, by the end of the run.
+        roster: Tells how many actors joined in this start.
+        lockstep: The rounds of a lock-step run; None for other runs.
         generation: Generation of this start of the learner.
     """
 
     def __init__(
         self,
         folder: RunFolder,
-        models: Callable[[], Mapping[str, Path | None]],
-        lockstep: Callable[[], LockstepView | None] = lambda: None,
-        actors_opened: Callable[[], int] = lambda: 0,
+        models: Mapping[str, Path | None],
+        roster: Roster,
+        lockstep: Lockstep | None = None,
         *,
         generation: int,
     ) -> None:
         self._folder = folder
         self._models = models
         self._lockstep = lockstep
-        self._actors_opened = actors_opened
+        self._roster = roster
         self._generation = generation
 
     def finish(self, trainers: Trainers, ending: Ending) -> bool:
@@ -110,14 +111,14 @@ class SummaryWriter(RunPart):
             return True  # the summary is the other learner's
         if ending.reason == "error" or (isinstance(error, UserError) and error.exit_code is ExitCode.BAD_CHECKPOINT):
             return True  # nothing was trained: the summary of the previous start stays
-        models = {name: str(path) for name, path in self._models().items() if path is not None}
+        models = {name: str(path) for name, path in self._models.items() if path is not None}
         summary = Summary(
             run_id=self._folder.run_id,
             generation=self._generation,
             stop_reason=ending.reason,
             behaviors={name: replace(each, onnx_path=models.get(name)) for name, each in ending.summaries.items()},
-            lockstep=self._lockstep(),
-            actors_opened=self._actors_opened(),
+            lockstep=None if self._lockstep is None else self._lockstep.view(),
+            actors_opened=0 if self._roster.view is None else self._roster.view.actors_opened,
         )
         file = None
         try:

@@ -13,12 +13,12 @@ from rollcast.specs import BehaviorSpec
 from rollcast.v1 import spec_pb2
 
 from learner.shared.exits import ExitCode, UserError, refuse
-from learner.shared.runfolder.choice import BehaviorCheckpoint, load_chosen, read_initial
+from learner.shared.runfolder.choice import load_chosen, read_initial
 from learner.shared.runfolder.foreign import foreign_run
 from learner.shared.runfolder.names import LAST, NEWEST, initial_checkpoint
 from learner.shared.runfolder.runfolder import FoundFolder
 from learner.shared.runfolder.status import TrainingStatus
-from learner.shared.runfolder.store import read_run_state
+from learner.shared.runfolder.store import SavedRunState, read_run_state
 from learner.shared.saved_values import reason
 from learner.shared.settings.options import RunOptions
 from learner.shared.settings.rules import missing_code
@@ -157,7 +157,8 @@ def _initial_problem(behavior: str, path: Path, settings: TrainerSettings, *, is
             f"file has trainer_type {settings.trainer_type}; name a checkpoint of the same trainer"
         )
     try:
-        spec = _spec_of(found, path.parent.parent) if is_training else None
+        state = read_run_state(path.parent.parent) if is_training else None
+        spec = None if state is None else saved_specs(state).get(found.behavior)
         if spec is not None:
             require_initial_fit(spec, settings, found.state)
     except UserError as error:
@@ -170,15 +171,10 @@ def _initial_problem(behavior: str, path: Path, settings: TrainerSettings, *, is
     return ""
 
 
-def _spec_of(checkpoint: BehaviorCheckpoint, folder: Path) -> BehaviorSpec | None:
-    """Returns the spec of a checkpoint's behavior from the run state of its run; None if unknown."""
-    state = read_run_state(folder)
-    if state is None:
-        return None
-    try:
+def saved_specs(state: SavedRunState) -> dict[str, BehaviorSpec]:
+    """Returns the specs of a run state's behaviors, as far as they can be read; the service reports the others."""
+    found = {}
+    with contextlib.suppress(DecodeError, KeyError, TypeError, ValueError, WireError):
         for row in state.behaviors_table["behaviors"]:
-            if row["name"] == checkpoint.behavior:
-                return BehaviorSpec.from_message(spec_pb2.BehaviorSpec.FromString(row["spec"]))
-    except (DecodeError, KeyError, TypeError, ValueError, WireError):
-        return None
-    return None
+            found[row["name"]] = BehaviorSpec.from_message(spec_pb2.BehaviorSpec.FromString(row["spec"]))
+    return found

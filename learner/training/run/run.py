@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -18,7 +18,7 @@ import structlog
 import torch
 from rollcast.text import in_one_line
 
-from learner.link.control import Close, Closed, Failed, Stopped
+from learner.link.control import Close, Closed, Failed, Finished, Stopped
 from learner.link.footprint import EstimateMemory
 from learner.link.to_trainers import Declared
 from learner.shared.descriptors import causes, with_descriptors
@@ -28,17 +28,20 @@ from learner.shared.plugins import place_of
 from learner.training.export.describe import describe
 from learner.training.export.publisher import PolicyPublisher
 from learner.training.lockstep.barrier import Lockstep
+from learner.training.matches.during_training import EvaluationManager
 from learner.training.matches.frozen_trainer import FrozenTrainer
 from learner.training.networks.policy import PolicyNetwork
+from learner.training.run.checkpointing import CheckpointKeeper
 from learner.training.run.context import RunContext
+from learner.training.run.progress import Progress
 from learner.training.run.setup import gpu_use
 from learner.training.run.statistics import Statistics
 from learner.training.trainers import registry
-from learner.training.trainers.base import ModelSaver, Trainer, TrainerContext
-from learner.training.trainers.loop import TrainerLoop, ordinary_queue
+from learner.training.trainers.base import Trainer, TrainerContext
+from learner.training.trainers.loop import TrainerLoop
 from learner.training.trainers.memory_estimate import EstimatorThread, load_meta_device
 from learner.training.trainers.outcome_report import ExperienceQueue
-from learner.training.trainers.parts import Ending, RunPart, Trainers
+from learner.training.trainers.parts import Ending, RunPart
 from learner.training.trainers.reporting import Reporting, Sources
 
 log = structlog.get_logger(__name__)
@@ -77,22 +80,18 @@ def failure_of(error: BaseException, folder: Path | None) -> UserError:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """Settings of a run that trains.
+    """The parts of a run that trains which the run itself calls.
 
     Attributes:
-        saver: Writes model files at each ``checkpoint_interval``.
-        save_all: Writes a checkpoint of everything and returns its path; called in the trainers' thread.
-        obstacle: Returns why no actor trains while all play an evaluation; otherwise an empty text.
-        at_target: Returns the behaviors whose mean return has reached the target.
-        require_newest: Raises an error if another learner has taken the run folder over.
-        lockstep: Runs the rounds; None without lock-step.
+        keeper: Saves the run.
+        evaluations: Tells why no actor trains while all play an evaluation.
+        progress: Tells which behaviors have reached the target.
+        lockstep: Plays the rounds; None without lock-step.
     """
 
-    saver: ModelSaver
-    save_all: Callable[[Trainers], Path]
-    obstacle: Callable[[], str]
-    at_target: Callable[[], frozenset[str]]
-    require_newest: Callable[[], None] = lambda: None
+    keeper: CheckpointKeeper
+    evaluations: EvaluationManager
+    progress: Progress
     lockstep: Lockstep | None = None
 
 
@@ -112,9 +111,7 @@ class Run:
 
     Args:
         context: Context of the run.
-        parts: Parts in the order in which they are called.
-        trains: Settings of a run that trains, or of a run that acts with finished policies.
-        statistics: The part that writes the trainers' reports.
+        acting: Settings of a run that acts with finished policies; None for a run that trains.
 
     Attributes:
         context: Context of the run.
@@ -122,24 +119,18 @@ class Run:
         reporting: Reports the trainers' state to the service.
     """
 
-    def __init__(
-        self,
-        context: RunContext,
-        parts: Sequence[RunPart],
-        *,
-        trains: Training | Acting,
-        statistics: Statistics,
-    ) -> None:
+    def __init__(self, context: RunContext, acting: Acting | None = None) -> None:
         self.context = context
-        self._parts = tuple(parts)
-        self._trains = trains
-        self._statistics = statistics
+        self._parts: list[RunPart] = []
+        self._acting = acting
+        self._training: Training | None = None
+        self._statistics: Statistics
         self._has_begun = self._has_finished = False
         self._lock = threading.Lock()
         self._error: BaseException | None = None  # error that ended the trainers
-        lockstep = trains.lockstep if isinstance(trains, Training) else None
         link = context.link
-        self.reporting = Reporting(link.to_front.send, self._sources())
+        sources = Sources(context.meters, lessons=context.lessons.view, gpu=gpu_use(context.device))
+        self.reporting = Reporting(link.to_front.send, sources)
         self.loop = TrainerLoop(
             link,
             self._build,
@@ -147,26 +138,51 @@ class Run:
             save=self._save_all if self.is_training else None,
             on_failure=self._trainer_failed,
             roster=context.roster,
-            make_queue=ordinary_queue if lockstep is None else lockstep.make_queue,
             reporting=self.reporting,
-            history=context.history if lockstep is None else None,  # a round joins chunks
+            history=None if acting is None and context.service.lockstep else context.history,  # a round joins chunks
         )
-        self.loop.report()  # reports what is known before the first trainer
         self._thread = threading.Thread(target=self._take_turns, name="trainers", daemon=True)
         self._estimator = EstimatorThread(context.service, link.to_front.send, context.reduce.ranks)
-        load_meta_device()
         link.to_trainers.divert(EstimateMemory, self._estimator.ask)
         link.to_trainers.divert(Close, self._close)
 
     @property
     def is_training(self) -> bool:
         """Returns whether trainers learn."""
-        return isinstance(self._trains, Training)
+        return self._acting is None
 
     @property
     def has_finished(self) -> bool:
         """Returns whether the parts save their results, or have saved them."""
         return self._has_finished
+
+    def take(self, parts: Sequence[RunPart], statistics: Statistics, training: Training | None = None) -> None:
+        """Receives the parts of the run, once before `start`, and reports what is known before the first trainer.
+
+        Args:
+            parts: Parts in the order in which they are called.
+            statistics: The one that writes the trainers' reports.
+            training: Those that the run calls by itself; None for a run that acts.
+        """
+        self._parts.extend(parts)
+        self._statistics, self._training = statistics, training
+        if training is not None:
+            sources = replace(
+                self.reporting.sources,
+                at_target=lambda: training.progress.at_target,
+                obstacle=lambda: training.evaluations.obstacle,
+            )
+            if training.lockstep is not None:
+                self.loop.make_queue = training.lockstep.make_queue
+                sources = replace(sources, lockstep=training.lockstep.view)
+            self.reporting.sources = sources
+        self.loop.report()
+        load_meta_device()
+
+    def end(self, reason: str) -> None:
+        """Ends the run now, before the event loop learns of it, so that the final figures are the current ones."""
+        self.loop.stop()
+        self.context.link.to_front.send(Finished(reason))
 
     def start(self) -> None:
         """Starts the trainers' thread and that of estimates."""
@@ -213,10 +229,10 @@ class Run:
 
     def _superseded(self) -> UserError | None:
         """Returns the error of a learner whose run folder another one has taken over, and reports it; otherwise None."""
-        if not isinstance(self._trains, Training):
+        if self._training is None:
             return None
         try:
-            self._trains.require_newest()
+            self._training.keeper.store.folder.require_newest()
         except UserError as error:
             self.context.link.to_front.send(Failed(error.exit_code, error.message))
             return error
@@ -242,14 +258,6 @@ class Run:
             self.loop.report()
         return Closed(ending.is_complete, fault)
 
-    def _sources(self) -> Sources:
-        context, trains = self.context, self._trains
-        found = Sources(context.meters, lessons=context.lessons.view, gpu=gpu_use(context.device))
-        if not isinstance(trains, Training):
-            return found
-        lockstep = found.lockstep if trains.lockstep is None else trains.lockstep.view
-        return replace(found, at_target=trains.at_target, obstacle=trains.obstacle, lockstep=lockstep)
-
     def _build(self, behavior: Declared, queue: ExperienceQueue) -> Trainer:
         """Builds the trainer of a behavior without its saved state; called in the trainers' thread.
 
@@ -262,10 +270,10 @@ class Run:
         return FrozenTrainer(context) if is_own and not self.is_training else registry.build(context)
 
     def _trainer_context(self, behavior: Declared, queue: ExperienceQueue) -> TrainerContext:
-        context, trains = self.context, self._trains
+        context, acting = self.context, self._acting
         is_deterministic = behavior.settings.network_settings.deterministic
-        if isinstance(trains, Acting) and trains.is_deterministic is not None:
-            is_deterministic = trains.is_deterministic
+        if acting is not None and acting.is_deterministic is not None:
+            is_deterministic = acting.is_deterministic
 
         def open_publisher(network: PolicyNetwork) -> PolicyPublisher:
             template = describe(
@@ -291,7 +299,7 @@ class Run:
             device=context.device,
             service=context.service,
             is_training=self.is_training,
-            saver=trains.saver if isinstance(trains, Training) else None,
+            saver=None if self._training is None else self._training.keeper,
             reduce=context.reduce,
             conductor=context.conductor,
             metrics=context.meters.behavior(behavior.name),
@@ -301,9 +309,9 @@ class Run:
         )
 
     def _save_all(self) -> Path:
-        if not isinstance(self._trains, Training):
+        if self._training is None:
             raise TypeError("a run without training saves nothing")
-        return self._trains.save_all(self.loop.trainers)
+        return self._training.keeper.save_all(self.loop.trainers)
 
     def _trainer_failed(self, error: BaseException) -> None:
         """Handles the error that ended the trainers; the last call of the trainers' thread."""

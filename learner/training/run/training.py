@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import structlog
-from google.protobuf.message import DecodeError
-from rollcast.errors import WireError
 from rollcast.history import open_learner_history
-from rollcast.specs import BehaviorSpec
 from rollcast.text import printable
-from rollcast.v1 import spec_pb2
 
 from learner.link.channel import Link
 from learner.link.control import Finished
 from learner.link.opening import Begin, GiveUp, Opened
 from learner.link.to_front import Assign, Send
 from learner.shared.exits import ExitCode, UserError
-from learner.shared.observe.stats import StatsWriter
 from learner.shared.runfolder.choice import load_chosen
 from learner.shared.runfolder.names import CONFIGURATION, LAST
 from learner.shared.runfolder.runfolder import RunFolder, must_fit
@@ -52,6 +47,7 @@ from learner.training.run.checkpointing import STATUS, CheckpointKeeper
 from learner.training.run.context import RunContext
 from learner.training.run.progress import Progress, SummaryWriter
 from learner.training.run.record import RunRecord
+from learner.training.run.requirements import saved_specs
 from learner.training.run.run import Run, Training
 from learner.training.run.setup import SEED_PART, Configuration, choose_seed
 from learner.training.run.statistics import Statistics
@@ -89,23 +85,22 @@ class TrainingSide:
         link: As given.
         opened: What the service continues from.
         context: Shared state of trainers and parts.
+        record, callbacks: Parts that are told of the run.
         run: The trainers and the parts.
-        keeper, evaluations, self_play, lockstep, record, callbacks: Parts of the run that other parts call.
     """
 
     def __init__(self, loaded: LoadedRun, folder: RunFolder, link: Link, reduce: Reduce | None = None) -> None:
         self.link = link
-        options = loaded.options
+        self._folder = folder
         checkpoints = CheckpointStore(folder)
         state = checkpoints.load_run_state() if folder.resuming else None
-        self._folder = folder
         generation = folder.next_generation(at_least=0 if state is None else state.generation)
         self.context = context = RunContext(
-            options,
+            loaded.options,
             link,
             run_id=folder.run_id,
             generation=generation,
-            seed=choose_seed(options, {} if state is None else state.extra),
+            seed=choose_seed(loaded.options, {} if state is None else state.extra),
             folder=folder.path,
             history=open_learner_history(generation),
             reduce=reduce,
@@ -113,47 +108,44 @@ class TrainingSide:
         configuration = Configuration(loaded, folder, context.seed)
         self.record = RunRecord(
             folder.path,
-            generation=context.generation,
+            generation=generation,
             resumed=folder.resuming,
             seed=context.seed,
             roster=context.roster,
             is_superseded=lambda: folder.is_superseded,
         )
-        self.callbacks = Callbacks(options.rollcast.callbacks, folder.path, resumed=folder.resuming)
-        progress = Progress(
-            context.service.target_return,
-            lambda: self._end_at("target_return"),
-            self._count_updates,
-            lessons=context.lessons,
-        )
-        self.lockstep = self._make_lockstep()
-        curriculum = CurriculumController(
-            context.lessons,
-            self._save_lessons,
-            context.link.to_front.send,
-            self.lockstep,
-            on_begun=self.record.note_lesson,
-        )
-        self._snapshots = SnapshotFiles(folder.path)
-        self.self_play = self._make_self_play(checkpoints)
-        self._opponents = EvaluationOpponents(
-            context.service.evaluation,
-            folder.path,
-            self._snapshots,
-            GameRecords(folder.path, context.meters),
-        )
-        self.keeper = self._make_keeper(checkpoints, state, curriculum)
+        self.callbacks = Callbacks(context.service.callbacks, folder.path, resumed=folder.resuming)
+        self.run = Run(context)
+        lockstep = self._make_lockstep()
+        rounds = () if lockstep is None else (lockstep,)
+        snapshots = SnapshotFiles(folder.path)
+        self_play = self._make_self_play(checkpoints, snapshots)
+        records = GameRecords(folder.path, context.meters)
+        opponents = EvaluationOpponents(context.service.evaluation, folder.path, snapshots, records)
+        keeper = self._make_keeper(checkpoints, (self_play, opponents, *rounds), lockstep, state)
         if state is None:
             configuration.keep()
-        self.evaluations = self._make_evaluations(checkpoints)
-        self.run = self._make_run(configuration, curriculum, progress, writers_of(loaded, folder))
+        curriculum = CurriculumController(
+            context.lessons, keeper.save_lessons, link.to_front.send, lockstep, on_begun=self.record.note_lesson
+        )
+        progress = Progress(
+            context.service.target_return,
+            lambda: self.run.end("target_return"),
+            keeper.updates,
+            lessons=context.lessons,
+        )
+        self._evaluations = evaluations = self._make_evaluations(checkpoints, opponents)
+        statistics = Statistics(context.meters, writers_of(loaded, folder), resumed=folder.resuming)
+        summary = SummaryWriter(folder, keeper.models, context.roster, lockstep, generation=generation)
+        turns = configuration, curriculum, progress, evaluations, self_play, *rounds, keeper
+        parts = *turns, statistics, summary, self.record, self.callbacks
+        self.run.take(parts, statistics, Training(keeper, evaluations, progress, lockstep))
         self.opened = self._opened(state)
         link.to_trainers.divert(Begin, self._begin)
         link.to_trainers.divert(GiveUp, lambda message: self.run.give_up(RuntimeError(message.error)))
 
     def close(self, *, is_over: bool = False) -> None:
         """Does nothing: the threads end with the run."""
-        del is_over
 
     def _opened(self, state: SavedRunState | None) -> Opened:
         context = self.context
@@ -165,31 +157,6 @@ class TrainingSide:
             books={"behaviors": state.behaviors_table, "ledger": state.ledger, "sessions": state.sessions},
             status=state.extra[STATUS],
             trained=frozenset(state.trainers),
-        )
-
-    def _make_run(
-        self,
-        configuration: Configuration,
-        curriculum: CurriculumController,
-        progress: Progress,
-        writers: Sequence[StatsWriter],
-    ) -> Run:
-        """Puts the parts in their calling order."""
-        statistics = Statistics(self.context.meters, writers, resumed=self._folder.resuming)
-        rounds = () if self.lockstep is None else (self.lockstep,)
-        ending = (statistics, self._make_summary(), self.record, self.callbacks)
-        return Run(
-            self.context,
-            (configuration, curriculum, progress, self.evaluations, self.self_play, *rounds, self.keeper, *ending),
-            trains=Training(
-                self.keeper,
-                self.keeper.save_all,
-                obstacle=lambda: self.evaluations.obstacle,
-                at_target=lambda: progress.at_target,
-                require_newest=self._folder.require_newest,
-                lockstep=self.lockstep,
-            ),
-            statistics=statistics,
         )
 
     def _begin(self, message: Begin) -> None:
@@ -206,16 +173,11 @@ class TrainingSide:
                 requests=RunRequests(
                     stop=lambda: context.link.to_front.send(Finished("callback")),
                     save_checkpoint=self.run.loop.request_save,
-                    evaluate=self.evaluations.request,
+                    evaluate=self._evaluations.request,
                 ),
             )
         )
         self.run.start()
-
-    def _end_at(self, reason: str) -> None:
-        """Ends the run now, before the event loop learns of it, so that the final figures are the current ones."""
-        self.run.loop.stop()
-        self.context.link.to_front.send(Finished(reason))
 
     def _note_saved(self, behavior: str, step: int, path: Path) -> None:
         self.record.note_saved(behavior, step, path)
@@ -224,33 +186,6 @@ class TrainingSide:
     def _note_not_saved(self, reason: str) -> None:
         self.run.reporting.last_error = reason
         self.record.note_not_saved(reason)
-
-    # Parts created before the run and its keeper receive methods, which are first called when both exist.
-
-    def _is_ending(self) -> bool:
-        return self.run.loop.is_stopping
-
-    def _count_updates(self, trainers: Trainers) -> int:
-        return self.keeper.updates(trainers)
-
-    def _save_lessons(self, trainers: Trainers) -> None:
-        self.keeper.save_lessons(trainers)
-
-    def _save_round(self, trainers: Trainers) -> None:
-        self.keeper.save_round(trainers)
-
-    def _cut(self) -> Mapping[str, Any]:
-        return self.run.loop.cut()
-
-    def _make_summary(self) -> SummaryWriter:
-        lockstep, roster = self.lockstep, self.context.roster
-        return SummaryWriter(
-            self._folder,
-            lambda: self.keeper.models,
-            (lambda: None) if lockstep is None else lockstep.view,
-            lambda: 0 if roster.view is None else roster.view.actors_opened,
-            generation=self.context.generation,
-        )
 
     def _make_lockstep(self) -> Lockstep | None:
         context = self.context
@@ -261,8 +196,7 @@ class TrainingSide:
             context.roster,
             context.lessons,
             send=context.link.to_front.send,
-            save=self._save_round,
-            is_ending=self._is_ending,
+            is_ending=lambda: self.run.loop.is_stopping,
             on_spoiled=self.record.note_spoiled,
             conductor=context.conductor,
             ranks=context.reduce.ranks,
@@ -271,8 +205,9 @@ class TrainingSide:
     def _make_keeper(
         self,
         checkpoints: CheckpointStore,
+        parts: Sequence[RunPart],
+        lockstep: Lockstep | None,
         state: SavedRunState | None,
-        curriculum: CurriculumController,
     ) -> CheckpointKeeper:
         """Creates the keeper that saves the run, and restores a saved state.
 
@@ -282,8 +217,8 @@ class TrainingSide:
         context = self.context
         keeper = CheckpointKeeper(
             checkpoints,
-            (curriculum, self.self_play, self._opponents, *(() if self.lockstep is None else (self.lockstep,))),
-            cut=self._cut,
+            parts,
+            cut=self.run.loop.cut,
             generation=context.generation,
             checkpoint_seconds=context.service.checkpoint_seconds,
             extra={SEED_PART: {"run": context.seed}},
@@ -292,7 +227,7 @@ class TrainingSide:
             metrics=context.meters.checkpoints,
             lessons=context.lessons,
             resume_checkpoint=context.service.resume_checkpoint,
-            lockstep=self.lockstep,
+            lockstep=lockstep,
             history=context.history,
         )
         if state is not None:
@@ -302,28 +237,28 @@ class TrainingSide:
         keeper.restore_lessons()
         return keeper
 
-    def _make_self_play(self, checkpoints: CheckpointStore) -> SelfPlayManager:
+    def _make_self_play(self, checkpoints: CheckpointStore, snapshots: SnapshotFiles) -> SelfPlayManager:
         context = self.context
         return SelfPlayManager(
             context.options,
             context.roster,
             context.link.to_front.send,
-            self._snapshots,
+            snapshots,
             seed=context.seed,
             generation=context.generation,
             on_elo=checkpoints.status.set_elo,
-            on_target=lambda: self._end_at("target_rating"),
+            on_target=lambda: self.run.end("target_rating"),
             lessons=context.lessons,
         )
 
-    def _make_evaluations(self, checkpoints: CheckpointStore) -> EvaluationManager:
+    def _make_evaluations(self, checkpoints: CheckpointStore, opponents: EvaluationOpponents) -> EvaluationManager:
         context = self.context
         return EvaluationManager(
             context.service,
             checkpoints,
             context.roster,
             context.link.to_front.send,
-            self._opponents,
+            opponents,
             generation=context.generation,
             lessons=context.lessons,
             meters=context.meters,
@@ -410,8 +345,6 @@ class CurriculumController(RunPart):
         on_begun: Called with each lesson that begins.
     """
 
-    name = "lessons"
-
     def __init__(
         self,
         lessons: Lessons,
@@ -456,18 +389,6 @@ class CurriculumController(RunPart):
         if assignment is not None:
             self._send(Assign(assignment))
 
-    def state_dict(self) -> dict[str, Any]:
-        """Returns the current lessons, and the episodes that decide on the next ones."""
-        return self._lessons.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from `state_dict`.
-
-        Raises:
-            KeyError, TypeError, ValueError: The state is not one that was saved here.
-        """
-        self._lessons.load_state_dict(state)
-
 
 def require_resumable(options: RunOptions, store: CheckpointStore, state: SavedRunState) -> None:
     """Checks that the networks of the run file are those of the run that is resumed.
@@ -476,7 +397,7 @@ def require_resumable(options: RunOptions, store: CheckpointStore, state: SavedR
         UserError: They are not; the message has each changed setting, its old and its new value.
     """
     folder, choice = store.folder.path, options.rollcast.resume_checkpoint
-    for name, spec in _specs(state):
+    for name, spec in saved_specs(state).items():
         saved = state.trainers.get(name)
         if saved is None:
             continue
@@ -492,15 +413,6 @@ def require_resumable(options: RunOptions, store: CheckpointStore, state: SavedR
                 f"the saved state of {name} does not fit the run file: {changed or reason(error)}; restore what it was, start a "
                 "new run with another --run-id, or start over with --force",
             ) from error
-
-
-def _specs(state: SavedRunState) -> Iterator[tuple[str, BehaviorSpec]]:
-    """Yields the readable behaviors of a run state; the service reports the others."""
-    try:
-        for row in state.behaviors_table["behaviors"]:
-            yield row["name"], BehaviorSpec.from_message(spec_pb2.BehaviorSpec.FromString(row["spec"]))
-    except (DecodeError, KeyError, TypeError, ValueError, WireError):
-        return
 
 
 def _changes(folder: Path, name: str, new: Mapping[str, Any]) -> str:

@@ -74,10 +74,8 @@ class ChunkFilter:
             fits &= _bundles_fit(parts)
         purposes = chunk.columns.get("purpose")
         trains = np.ones_like(fits) if purposes is None else purposes <= Purpose.TRAIN
-        self._note(TOO_LONG, item, np.flatnonzero(~fits))
-        self._note(NOT_FOR_TRAINING, item, np.flatnonzero(fits & ~trains))
-        self.drop(TOO_LONG, int(parts.lengths[~fits].sum()))
-        self.drop(NOT_FOR_TRAINING, int(parts.lengths[fits & ~trains].sum()))
+        self._drop_some(TOO_LONG, item, parts, np.flatnonzero(~fits))
+        self._drop_some(NOT_FOR_TRAINING, item, parts, np.flatnonzero(fits & ~trains))
         chosen = self._with_mates(item, parts, np.flatnonzero(fits & trains))
         if len(chosen):
             entry = _Waiting(item, parts, chosen)
@@ -89,8 +87,7 @@ class ChunkFilter:
         if parts.bundles is None:
             return chosen
         kept = whole(chosen, parts.bundles)
-        self._note(MATE, item, np.setdiff1d(chosen, kept))
-        self.drop(MATE, int(parts.lengths[chosen].sum()) - int(parts.lengths[kept].sum()))
+        self._drop_some(MATE, item, parts, np.setdiff1d(chosen, kept))
         return kept
 
     def drop(self, reason: str, steps: int) -> None:
@@ -101,6 +98,11 @@ class ChunkFilter:
         """Settles all steps of a chunk as dropped."""
         self._note(reason, item, np.arange(item.chunk.segments))
         self.drop(reason, item.chunk.rows)
+
+    def _drop_some(self, reason: str, item: Experience, parts: ChunkSegments, segments: NDArray[np.int64]) -> None:
+        """Settles the steps of some segments of a chunk as dropped."""
+        self._note(reason, item, segments)
+        self.drop(reason, int(parts.lengths[segments].sum()))
 
     def _note(self, reason: str, item: Experience, segments: NDArray[np.int64]) -> None:
         """Records segments that are dropped, before they are settled."""
@@ -152,8 +154,7 @@ class BufferIntake(ChunkFilter):
             steps = entry.steps
             stale = entry.parts.oldest[entry.chosen] < oldest_version
             if stale.any():
-                self._note(STALE, entry.item, entry.chosen[stale])
-                self.drop(STALE, int(entry.parts.lengths[entry.chosen[stale]].sum()))
+                self._drop_some(STALE, entry.item, entry.parts, entry.chosen[stale])
                 entry.chosen = self._of_whole_bundles(entry, stale)
             item = entry.item
             staged = self.buffer.add(item.chunk, entry.parts, entry.chosen, item.actor_index, item.sequence)
@@ -170,8 +171,7 @@ class BufferIntake(ChunkFilter):
             return kept
         bundles = entry.parts.bundles
         whole_ones = kept[~np.isin(bundles[kept], bundles[entry.chosen[stale]])]
-        self._note(MATE, entry.item, np.setdiff1d(kept, whole_ones))
-        self.drop(MATE, int(entry.parts.lengths[kept].sum()) - int(entry.parts.lengths[whole_ones].sum()))
+        self._drop_some(MATE, entry.item, entry.parts, np.setdiff1d(kept, whole_ones))
         return whole_ones
 
     def new_version(self, oldest_version: int) -> None:

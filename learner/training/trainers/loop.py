@@ -93,13 +93,15 @@ class TrainerLoop:
     Args:
         link: Link to the service, which reports what was declared and received.
         build: Builds the trainer of a behavior with its queue.
-        parts: Called in order with each new trainer, and before and after each turn.
+        parts: Called in order with each new trainer, and before and after each turn; they may be added until `run`.
         save: Writes a checkpoint of everything and returns its path; None for a run that saves nothing.
         on_failure: Called in the loop's thread with the error that ended the loop.
         roster: Receives the connected actors.
-        make_queue: Creates the queue of a behavior; lock-step has a different one.
         reporting: Reports the trainers' state to the service; by default without further sources.
         history: Records what happens to each chunk; None without a history.
+
+    Attributes:
+        make_queue: Creates the queue of a behavior; lock-step has a different one.
     """
 
     def __init__(
@@ -111,7 +113,6 @@ class TrainerLoop:
         save: Callable[[], Path] | None = None,
         on_failure: Callable[[BaseException], None],
         roster: Roster | None = None,
-        make_queue: MakeQueue = ordinary_queue,
         reporting: Reporting | None = None,
         history: History | None = None,
     ) -> None:
@@ -119,11 +120,11 @@ class TrainerLoop:
         self._link = link
         self._woken = threading.Event()
         self._build = build
-        self._make_queue = make_queue
+        self.make_queue: MakeQueue = ordinary_queue
         self._roster = roster or Roster()
         self._on_failure = on_failure
         self._reporting = reporting or Reporting(link.to_front.send, Sources())
-        self._parts = tuple(parts)
+        self._parts = parts
         self._trainers: dict[str, Trainer] = {}
         self._queues: dict[int, ExperienceQueue] = {}
         self._names: dict[int, str] = {}
@@ -325,7 +326,7 @@ class TrainerLoop:
 
     def _add(self, declared: Declared) -> None:
         history = None if self._history is None else ExperienceHistory(self._history, declared.name)
-        queue = self._make_queue(declared, OutcomeReport(declared.index, self._link.to_front.send, history))
+        queue = self.make_queue(declared, OutcomeReport(declared.index, self._link.to_front.send, history))
         self._queues[declared.index] = queue
         self._names[declared.index] = declared.name
         if self._is_stopping:

@@ -9,7 +9,6 @@ from rollcast.enums import HoldReason
 from rollcast.specs import BehaviorSpec
 
 from learner.link.to_front import NOT_TRAINING, Pace
-from learner.link.to_trainers import Experience
 from learner.shared.settings.service import ServiceSettings
 from learner.shared.settings.trainer import TrainerSettings
 from learner.training.buffers.buffer import UpdateBuffer
@@ -57,6 +56,8 @@ class OnPolicyTrainer(RLTrainer):
         UserError: The ring of the run file is too small, or the network does not fit the behavior.
     """
 
+    intake: BufferIntake
+
     def __init__(self, context: TrainerContext) -> None:
         super().__init__(context)
         behavior = context.behavior
@@ -74,7 +75,6 @@ class OnPolicyTrainer(RLTrainer):
         self.intake = BufferIntake(self.update_buffer, context.outcomes, context.generation)
         self._is_updated = False
         self._is_updating = False
-        self._stage_seconds = 0.0  # since the last update
 
     @property
     def buffer_size(self) -> int:
@@ -128,14 +128,6 @@ class OnPolicyTrainer(RLTrainer):
             self.episode_statistics.note_progress(self.get_step / self.get_max_steps)
         return is_busy
 
-    def _process_trajectory(self, item: Experience) -> None:
-        self._metrics.queue_wait.observe(max(0.0, time.monotonic() - item.received_at))
-        self.episode_statistics.add(item.chunk, item.source)
-        if self.is_training:
-            self.intake.receive(item)
-        else:
-            self.intake.drop_whole(NOT_TRAINING, item)
-
     def _refill(self) -> None:
         """Stages received steps and takes those that the next update needs.
 
@@ -165,9 +157,7 @@ class OnPolicyTrainer(RLTrainer):
     def setup(self) -> None:
         """Holds the actors, unless they may continue while the update runs."""
         self._is_updating = True
-        self._metrics.stage.observe(self._stage_seconds)
-        self._stage_seconds = 0.0
-        self._clock.begin_update()
+        super().setup()
 
     def train(self) -> None:
         """Runs the update of the algorithm."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from rollcast.text import in_one_line
 
@@ -55,7 +55,7 @@ class Ending:
         return in_one_line(self.error) if self.has_begun else str(self.error)
 
 
-class RunPart(Protocol):
+class RunPart:
     """A part of a run. While trainers take turns, all methods are called from their thread.
 
     `finish` is called from the thread that ends the run. Trainers have stopped, unless `Ending.has_settled` is False:
@@ -75,7 +75,6 @@ class RunPart(Protocol):
         Raises:
             UserError: The part has something for the trainer, such as a saved state, that does not fit.
         """
-        del trainer
 
     def received(self, behavior: str, item: Experience) -> None:
         """Called with each chunk as it arrives, also for a behavior that is no longer trained.
@@ -84,15 +83,12 @@ class RunPart(Protocol):
             behavior: Name of its behavior.
             item: The chunk, which the part must not change.
         """
-        del behavior, item
 
     def before_turn(self, trainers: Trainers) -> None:
         """Called before the trainers take their turns; not during a pause."""
-        del trainers
 
     def after_turn(self, trainers: Trainers) -> None:
         """Called after the trainers took their turns, and occasionally during a pause."""
-        del trainers
 
     def training_ended(self, trainers: Trainers, ended: Collection[str]) -> None:
         """Called when behaviors end training: for each as it finishes, and for all after the last turn.
@@ -103,7 +99,6 @@ class RunPart(Protocol):
             trainers: All trainers.
             ended: Names of the behaviors whose training ended.
         """
-        del trainers, ended
 
     def finish(self, trainers: Trainers, ending: Ending) -> bool:
         """Called once at the end of the run, in the order of the parts.
@@ -125,4 +120,3 @@ class RunPart(Protocol):
             ArithmeticError, AttributeError, LookupError, TypeError, ValueError: The state is not one that was saved
                 here.
         """
-        del state

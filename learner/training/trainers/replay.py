@@ -13,7 +13,6 @@ import structlog
 import torch
 
 from learner.link.to_front import NOT_TRAINING, Pace
-from learner.link.to_trainers import Experience
 from learner.shared.saved_values import count, number
 from learner.shared.settings.hyperparameters import ReplayHyperparameters
 from learner.training.buffers.replay import ReplayMemory, replay_row_bytes, replay_size
@@ -109,6 +108,8 @@ class ReplayTrainer(RLTrainer):
         UserError: The settings do not fit the behavior.
     """
 
+    intake: ReplayIntake
+
     def __init__(self, context: TrainerContext) -> None:
         self.hyperparameters = self.own_hyperparameters(context, ReplayHyperparameters)
         self._draws = torch.Generator(context.device).manual_seed(context.seed)
@@ -138,7 +139,6 @@ class ReplayTrainer(RLTrainer):
         self._updates = 0  # of the current turn
         self._is_updated = False
         self._steps_at_update = 0
-        self._stage_seconds = 0.0
         self._unpublished = 0  # updates
         self._published_at = -math.inf
         self._in_rounds = context.service.lockstep is not None
@@ -210,15 +210,6 @@ class ReplayTrainer(RLTrainer):
         self._publish_if_due()
         return is_busy
 
-    def _process_trajectory(self, item: Experience) -> None:
-        self._metrics.queue_wait.observe(max(0.0, time.monotonic() - item.received_at))
-        self.episode_statistics.add(item.chunk, item.source)
-        self._note_group_rewards(item)
-        if self.is_training:
-            self.intake.receive(item)
-        else:
-            self.intake.drop_whole(NOT_TRAINING, item)
-
     def _take(self) -> bool:
         """Moves chunks into the memory while the debt allows; returns whether any was moved."""
         began = time.monotonic()
@@ -240,12 +231,6 @@ class ReplayTrainer(RLTrainer):
     def is_trainable(self) -> bool:
         """Returns whether an update is owed."""
         return self.owed > 0
-
-    def setup(self) -> None:
-        """Starts the measurement of the update."""
-        self._metrics.stage.observe(self._stage_seconds)
-        self._stage_seconds = 0.0
-        self._clock.begin_update()
 
     def train(self) -> None:
         """Performs owed updates until none is owed or the next version is due."""
@@ -345,7 +330,7 @@ class ReplayTrainer(RLTrainer):
             raise ValueError(
                 f"unpaid_steps is {self.debt.unpaid_steps:g}, more than the {self._steps_trained} trained steps"
             )
-        self._free_steps = count({"free_steps": 0, **state}, "free_steps")
+        self._free_steps = count(state, "free_steps")
         self._steps_at_update = self._steps_trained
 
     def save_experience(self, folder: Path) -> None:

@@ -50,6 +50,7 @@ class Reporting:
         clock: Returns monotonic seconds, from the same clock as the service.
 
     Attributes:
+        sources: As given.
         last_error: Newest error in one line; empty if none.
     """
 
@@ -58,7 +59,7 @@ class Reporting:
     ) -> None:
         self.last_error = ""
         self._send = send
-        self._sources = sources
+        self.sources = sources
         self._clock = clock
         self._sent_at = self._gpu_at = -float("inf")
         self._gpu: GpuUse | None = None
@@ -80,7 +81,7 @@ class Reporting:
         Raises:
             ValueError: A trainer reports a number that no field describes.
         """
-        sources, now = self._sources, self._clock()
+        sources, now = self.sources, self._clock()
         if sources.gpu is not None and now - self._gpu_at >= GPU_SECONDS:
             self._gpu, self._gpu_at = sources.gpu(), now
         self._sent_at = now

@@ -17,6 +17,7 @@ import structlog
 from rollcast.policies import PolicyDescription
 from torch import Tensor
 
+from learner.link.to_front import NOT_TRAINING
 from learner.link.to_trainers import Experience
 from learner.shared.exits import ExitCode, UserError
 from learner.shared.observe.meters import BehaviorMeters
@@ -30,6 +31,7 @@ from learner.training.networks.fit import CRITIC_ONLY, require_critic_only
 from learner.training.networks.observations import is_entities
 from learner.training.trainers.base import Trainer, TrainerContext
 from learner.training.trainers.episode_statistics import EpisodeStatistics, extrinsic_strength
+from learner.training.trainers.intake import ChunkFilter
 
 log = structlog.get_logger(__name__)
 
@@ -109,7 +111,12 @@ class RLTrainer(Trainer):
 
     Raises:
         UserError: The settings do not fit the behavior.
+
+    Attributes:
+        intake: Holds the segments that arrive.
     """
+
+    intake: ChunkFilter
 
     def __init__(self, context: TrainerContext) -> None:
         super().__init__(context)
@@ -133,6 +140,7 @@ class RLTrainer(Trainer):
         self._is_told_of_groups = False
         self._metrics = context.metrics
         self._clock = UpdateClock(context.stats, context.metrics)
+        self._stage_seconds = 0.0  # since the last update
         self.policy = self.create_policy(behavior.spec)
         self.add_policy(behavior.name, self.policy)
         self.create_optimizer()
@@ -306,6 +314,21 @@ class RLTrainer(Trainer):
             note=f"{self.trainer_settings.trainer_type} adds group rewards to each agent's own rewards and does "
             "not assign credit among group members; trainer_type: poca does",
         )
+
+    def _process_trajectory(self, item: Experience) -> None:
+        self._metrics.queue_wait.observe(max(0.0, time.monotonic() - item.received_at))
+        self.episode_statistics.add(item.chunk, item.source)
+        self._note_group_rewards(item)
+        if self.is_training:
+            self.intake.receive(item)
+        else:
+            self.intake.drop_whole(NOT_TRAINING, item)
+
+    def setup(self) -> None:
+        """Starts the measurement of the update."""
+        self._metrics.stage.observe(self._stage_seconds)
+        self._stage_seconds = 0.0
+        self._clock.begin_update()
 
     def on_paused(self) -> None:
         """Stops the clock of the collection."""

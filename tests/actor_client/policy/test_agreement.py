@@ -18,7 +18,7 @@ from actor_client.policy.distributions import Categorical, draw_gaussian, gaussi
 from actor_client.policy.noise import Noise
 from actor_client.policy.runner import Policy
 from learner.shared.settings.network import MemorySettings, NetworkSettings
-from learner.training.export.describe import describe
+from learner.training.export.describe import Progress, describe
 from learner.training.export.onnx import PolicyExporter
 from learner.training.networks import distributions as learners
 from learner.training.networks.heads import CategoricalHead
@@ -166,7 +166,7 @@ def test_recorded_log_probabilities_are_the_learners() -> None:
     torch.manual_seed(1)
     network = PolicyNetwork(batch.spec, NetworkSettings(hidden_units=16, num_layers=1))
     exporter = PolicyExporter(network, describe(network, behavior_index=0, generation=1))
-    version = exporter.render_version(network.state_dict(), version=1, optimizer_steps=0, env_steps_trained=0)
+    version = exporter.render_version(network.state_dict(), Progress(1, 0, 0))
     policy = Policy.load(*version, batch.spec)
     noise = Noise(1, 0, agents=5, continuous_size=action.continuous_size, logits_size=action.mask_size)
     masks = np.tile(np.array([[1, 0, 1, 0, 1, 1, 1, 0, 0, 1]], np.uint8), (5, 1))
@@ -192,7 +192,7 @@ def test_what_an_actor_remembers_is_what_the_learner_would(env: str) -> None:
     settings = NetworkSettings(hidden_units=16, num_layers=1, memory=MemorySettings(memory_size=10, sequence_length=3))
     network = PolicyNetwork(batch.spec, settings)
     exporter = PolicyExporter(network, describe(network, behavior_index=0, generation=1, memory_stride=3))
-    version = exporter.render_version(network.state_dict(), version=1, optimizer_steps=0, env_steps_trained=0)
+    version = exporter.render_version(network.state_dict(), Progress(1, 0, 0))
     policy = Policy.load(*version, batch.spec)
     random = Policy.load(replace(version[0], uniform=True), version[1], batch.spec)
     assert policy.memory == MemoryForm(10, 3)

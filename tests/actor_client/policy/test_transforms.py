@@ -24,7 +24,7 @@ from actor_client.policy.runner import Policy
 from learner.shared.observe.behavior_state import LOG_PROB_ERROR_LIMIT
 from learner.shared.settings.network import NetworkSettings
 from learner.training.export.check import open_session
-from learner.training.export.describe import describe
+from learner.training.export.describe import Progress, describe
 from learner.training.export.onnx import PolicyExporter
 from learner.training.export.unity import render_unity
 from learner.training.networks.distributions import tanh_gaussian_log_prob
@@ -85,7 +85,7 @@ def policy_of(kind: Kind, spec: BehaviorSpec, log_std_init: float | None, seed: 
 def exported(network: PolicyNetwork) -> Policy:
     """Returns what an actor makes of the published policy."""
     exporter = PolicyExporter(network, describe(network, behavior_index=0, generation=1))
-    version = exporter.render_version(network.state_dict(), version=1, optimizer_steps=0, env_steps_trained=0)
+    version = exporter.render_version(network.state_dict(), Progress(1, 0, 0))
     return Policy.load(*version, network.spec)
 
 

@@ -148,7 +148,7 @@ class ExperienceMaker:
         self._offsets = branch_offsets(spec.action.discrete_branches, device)
         self._stride = memory_stride
         self.recurrence = (
-            Recurrence(network, memory_stride, self.observations, self._rows_at_once)
+            Recurrence(network, self.observations, self._rows_at_once)
             if network.memory_size and isinstance(network, ActorCritic)
             else None
         )

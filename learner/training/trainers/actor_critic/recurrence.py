@@ -18,7 +18,8 @@ from torch import Tensor
 
 from learner.training.buffers.buffer import Segment, UpdateRows
 from learner.training.buffers.columns import MEMORY
-from learner.training.buffers.sequences import Cut, SequenceTable, cut_segments, pack, split_by_steps
+from learner.training.buffers.layout import split
+from learner.training.buffers.sequences import Cut, SequenceTable, cut_segments, pack
 from learner.training.buffers.transfer import to_device
 from learner.training.networks.heads import ValueHead
 from learner.training.networks.lstm import Memory, Unrolled
@@ -79,14 +80,12 @@ class Recurrence:
 
     Args:
         network: The actor-critic.
-        stride: Steps of a sequence.
         observations: Names of the observation columns.
         rows_at_once: Most rows in one call of a network.
     """
 
-    def __init__(self, network: ActorCritic, stride: int, observations: tuple[str, ...], rows_at_once: int) -> None:
+    def __init__(self, network: ActorCritic, observations: tuple[str, ...], rows_at_once: int) -> None:
         self._network = network
-        self._stride = stride
         self._observations = observations
         self._rows_at_once = rows_at_once
         self._memories = CarriedMemories(rows_at_once)
@@ -94,10 +93,6 @@ class Recurrence:
     def forget(self) -> None:
         """Forgets the carried memories, because they result from unusable parameters or observations."""
         self._memories.forget()
-
-    def table(self, plan: UpdateRows, storage: Mapping[str, Tensor]) -> SequenceTable:
-        """Cuts the taken segments into sequences and reads the policy's memory before each."""
-        return sequence_table(plan, storage, self._stride)
 
     @torch.no_grad()
     def evaluate(
@@ -110,7 +105,7 @@ class Recurrence:
         Args:
             plan: Rows of the update.
             storage: Columns of the ring.
-            table: Result of `table`.
+            table: Result of `sequence_table`.
 
         Returns:
             Outputs of the value heads ``[R, K]`` float32, and the table.
@@ -212,7 +207,7 @@ def _unroll(  # noqa: PLR0917 - the parts of one computation
     """Computes all sequences and writes the memory after each into the pool; returns ``[R, size]``."""
     lengths = np.array([segment.steps for segment in plan.segments], np.int64)
     row_of_step = np.arange(lengths.sum()) + np.repeat(np.arange(len(lengths)), lengths)
-    packs = [pack(cut, chosen) for wave in course.waves for chosen in split_by_steps(cut, wave, rows_at_once)]
+    packs = [pack(cut, chosen) for wave in course.waves for chosen in split(wave, cut.lengths, rows_at_once)]
     # One transfer for each array of indices, whatever the number of waves.
     rows = _on(pool, np.concatenate([row_of_step[item.steps] for item in packs]))
     before = _on(pool, np.concatenate([course.before[item.order] for item in packs]))

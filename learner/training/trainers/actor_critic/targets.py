@@ -85,108 +85,25 @@ def reverse_affine_scan(delta: Tensor, coefficient: Tensor, longest: int) -> Ten
     return total
 
 
-def generalized_advantages(
-    rewards: Tensor,
-    values: Tensor,
-    *,
-    is_step: Tensor,
-    bootstraps: Tensor,
-    continues: Tensor,
-    gamma: Tensor,
-    lambd: float,
-    longest: int,
-) -> Tensor:
-    """Computes generalized advantage estimates (Schulman et al. 2015, arXiv:1506.02438, equation 16).
-
-    Rows are as in `learner.training.buffers.buffer.UpdateRows`: each segment's steps, then its final row, so the value of the next
-    observation is the value of the next row.
-
-    Args:
-        rewards: ``[R, K]`` float64, of K reward signals.
-        values: ``[R, K]`` float64.
-        is_step: ``[R]`` float64, 1 for steps, 0 for final rows.
-        bootstraps: ``[R]`` or ``[R, K]`` float64, 1 where the next value counts, 0 at terminal steps.
-        continues: ``[R]`` float64, 1 where the next row is a step of the same segment.
-        gamma: ``[K]`` float64, the discount of each signal.
-        lambd: Trace decay, lambda.
-        longest: Rows of the longest segment.
-
-    Returns:
-        ``[R, K]`` float64; 0 in final rows.
-    """
-    delta = (rewards + gamma * _of_next(values, bootstraps) - values) * is_step.unsqueeze(1)
-    return reverse_affine_scan(delta, (gamma * lambd) * continues.unsqueeze(1), longest)
-
-
-class VTrace(NamedTuple):
-    """The result of V-trace.
-
-    Attributes:
-        values: ``[R, K]`` float64, the targets v_s of the values; V in final rows.
-        advantages: ``[R, K]`` float64, r_s + gamma * v_{s+1} - V(x_s), without rho; 0 in final rows.
-    """
-
-    values: Tensor
-    advantages: Tensor
-
-
-def vtrace(
-    rewards: Tensor,
-    values: Tensor,
-    log_ratio: Tensor,
-    *,
-    is_step: Tensor,
-    bootstraps: Tensor,
-    continues: Tensor,
-    gamma: Tensor,
-    lambd: float,
-    rho_bar: float,
-    c_bar: float,
-    longest: int,
-) -> VTrace:
-    """Computes V-trace targets (Espeholt et al. 2018, arXiv:1802.01561, equation 1, remark 1 and remark 2).
-
-    v_s - V(x_s) = rho_s * (r_s + gamma * V(x_{s+1}) - V(x_s)) + gamma * c_s * (v_{s+1} - V(x_{s+1})), in which
-    rho = min(rho_bar, pi / mu) and c = lambda * min(c_bar, pi / mu). Under mu = pi these are lambda-returns.
-
-    Args:
-        rewards: ``[R, K]`` float64, of K reward signals.
-        values: ``[R, K]`` float64, of the critic.
-        log_ratio: ``[R]`` float64, log pi - log mu of the whole action.
-        is_step: ``[R]`` float64; see `generalized_advantages` for all arguments without a description here.
-        bootstraps: ``[R]`` or ``[R, K]`` float64.
-        continues: ``[R]`` float64.
-        gamma: ``[K]`` float64.
-        lambd: Trace decay, lambda.
-        rho_bar: Truncation of ratios in the temporal differences; it decides which policy's values are learned.
-        c_bar: Truncation of ratios in the traces; it decides the speed and the noise of learning.
-        longest: Rows of the longest segment.
-    """
-    # Truncated before the exponential, so that it cannot overflow.
-    rho = log_ratio.clamp(max=math.log(rho_bar)).exp().mul(is_step).unsqueeze(1)
-    trace = log_ratio.clamp(max=math.log(c_bar)).exp().mul(lambd * continues).unsqueeze(1)
-    delta = rho * (rewards + gamma * _of_next(values, bootstraps) - values)
-    targets = values + reverse_affine_scan(delta, gamma * trace, longest)
-    advantages = (rewards + gamma * _of_next(targets, bootstraps) - values) * is_step.unsqueeze(1)
-    return VTrace(targets, advantages)
-
-
 def _of_next(values: Tensor, bootstraps: Tensor) -> Tensor:
     """Returns the next row's values where they count, otherwise 0; ``[R, K]``."""
-    following = torch.cat((values[1:], torch.zeros_like(values[:1])))
-    return following * (bootstraps.unsqueeze(1) if bootstraps.dim() == 1 else bootstraps)
+    return torch.cat((values[1:], torch.zeros_like(values[:1]))) * bootstraps
 
 
 @dataclass(frozen=True, slots=True)
 class VTraceTargets:
-    """V-trace under the policy from before the update; advantages are r + gamma * v_{s+1} - V(x_s), without rho.
+    """V-trace (Espeholt et al. 2018, arXiv:1802.01561, equation 1, remark 1 and remark 2) under the policy from before the update.
 
-    The loss applies the ratio to the policy gradient, because there the ratio follows the policy through the epochs.
+    v_s - V(x_s) = rho_s * (r_s + gamma * V(x_{s+1}) - V(x_s)) + gamma * c_s * (v_{s+1} - V(x_{s+1})), in which
+    rho = min(rho_bar, pi / mu) and c = lambda * min(c_bar, pi / mu). Under mu = pi these are lambda-returns.
+
+    Advantages are r_s + gamma * v_{s+1} - V(x_s), without rho. The loss applies the ratio to the policy gradient, because
+    there the ratio follows the policy through the epochs.
 
     Attributes:
         lambd: Trace decay, lambda.
-        rho_bar: Truncation of ratios in the temporal differences.
-        c_bar: Truncation of ratios in the traces.
+        rho_bar: Truncation of ratios in the temporal differences; it decides which policy's values are learned.
+        c_bar: Truncation of ratios in the traces; it decides the speed and the noise of learning.
     """
 
     lambd: float
@@ -194,26 +111,22 @@ class VTraceTargets:
     c_bar: float
 
     def __call__(self, plan: UpdateRows, valued: Valued) -> Targets:
-        """Computes targets."""
-        found = vtrace(
-            valued.rewards,
-            valued.values,
-            valued.log_ratio(),
-            is_step=plan.is_step,
-            bootstraps=valued.bootstraps,
-            continues=plan.continues,
-            gamma=valued.gamma,
-            lambd=self.lambd,
-            rho_bar=self.rho_bar,
-            c_bar=self.c_bar,
-            longest=plan.longest,
-        )
-        return Targets(found.advantages, found.values)
+        """Computes targets; in final rows the returns are the values, and the advantages 0."""
+        rewards, values, gamma, log_ratio = valued.rewards, valued.values, valued.gamma, valued.log_ratio()
+        # Truncated before the exponential, so that it cannot overflow.
+        rho = log_ratio.clamp(max=math.log(self.rho_bar)).exp().mul(plan.is_step).unsqueeze(1)
+        trace = log_ratio.clamp(max=math.log(self.c_bar)).exp().mul(self.lambd * plan.continues).unsqueeze(1)
+        delta = rho * (rewards + gamma * _of_next(values, valued.bootstraps) - values)
+        targets = values + reverse_affine_scan(delta, gamma * trace, plan.longest)
+        advantages = (rewards + gamma * _of_next(targets, valued.bootstraps) - values) * plan.is_step.unsqueeze(1)
+        return Targets(advantages, targets)
 
 
 @dataclass(frozen=True, slots=True)
 class GeneralizedAdvantages:
-    """Generalized advantage estimation; returns are advantages plus values.
+    """Generalized advantage estimation (Schulman et al. 2015, arXiv:1506.02438, equation 16).
+
+    Returns are advantages plus values.
 
     Attributes:
         lambd: Trace decay, lambda.
@@ -222,18 +135,12 @@ class GeneralizedAdvantages:
     lambd: float
 
     def __call__(self, plan: UpdateRows, valued: Valued) -> Targets:
-        """Computes targets."""
-        advantages = generalized_advantages(
-            valued.rewards,
-            valued.values,
-            is_step=plan.is_step,
-            bootstraps=valued.bootstraps,
-            continues=plan.continues,
-            gamma=valued.gamma,
-            lambd=self.lambd,
-            longest=plan.longest,
-        )
-        return Targets(advantages, advantages + valued.values)
+        """Computes targets; in final rows the advantages are 0."""
+        values, gamma = valued.values, valued.gamma
+        following = _of_next(values, valued.bootstraps)
+        delta = (valued.rewards + gamma * following - values) * plan.is_step.unsqueeze(1)
+        advantages = reverse_affine_scan(delta, (gamma * self.lambd) * plan.continues.unsqueeze(1), plan.longest)
+        return Targets(advantages, advantages + values)
 
 
 @dataclass(frozen=True, slots=True)

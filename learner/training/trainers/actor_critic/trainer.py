@@ -14,9 +14,12 @@ from rollcast.specs import BehaviorSpec
 from rollcast.throttle import Throttle
 from torch import Tensor, nn
 
-from learner.link import to_trainers
 from learner.shared.observe.behavior_state import LOG_PROB_ERROR_LIMIT
-from learner.shared.settings.hyperparameters import ActorCriticHyperparameters, SharedCriticHyperparameters
+from learner.shared.settings.hyperparameters import (
+    ActorCriticHyperparameters,
+    OnPolicyHyperparameters,
+    SharedCriticHyperparameters,
+)
 from learner.shared.settings.trainer import TrainerSettings
 from learner.training.buffers.batches import Minibatches
 from learner.training.buffers.buffer import UpdateRows
@@ -53,7 +56,7 @@ from learner.training.trainers.auxiliaries import Auxiliaries
 from learner.training.trainers.base import TrainerContext
 from learner.training.trainers.normalization import ObservationStatistics
 from learner.training.trainers.on_policy import OnPolicyTrainer
-from learner.training.trainers.schedules import BETA_FLOOR, LEARNING_RATE_FLOOR, ScheduledValue
+from learner.training.trainers.schedules import BETA_FLOOR, EPSILON_FLOOR, LEARNING_RATE_FLOOR, ScheduledValue
 
 log = structlog.get_logger(__name__)
 
@@ -112,6 +115,9 @@ class ActorCriticTrainer(OnPolicyTrainer):
             )
         )
         self._beta = ScheduledValue(hyper.beta_schedule, hyper.beta, BETA_FLOOR, steps)
+        self._epsilon: ScheduledValue | None = None
+        if isinstance(hyper, OnPolicyHyperparameters):
+            self._epsilon = ScheduledValue(hyper.epsilon_schedule, hyper.epsilon, EPSILON_FLOOR, steps)
 
     @classmethod
     def build_networks(
@@ -161,9 +167,8 @@ class ActorCriticTrainer(OnPolicyTrainer):
         """Computes the loss; see `learner.training.trainers.actor_critic.loss.Loss`."""
 
     def epsilon_at(self, step: int) -> float:
-        """Returns `Coefficients.epsilon` at a step of training; 0, for a loss without a clip, unless overridden."""
-        del step
-        return 0.0
+        """Returns `Coefficients.epsilon` at a step of training: that of the schedule; 0 for a loss without a clip."""
+        return 0.0 if self._epsilon is None else self._epsilon.at(step)
 
     def after_update(self, scalars: Mapping[str, float]) -> None:
         """Called after each update that is kept; a subclass can adapt a coefficient to the result here.
@@ -336,10 +341,6 @@ class ActorCriticTrainer(OnPolicyTrainer):
         """Trains reward signals on a minibatch of the policy."""
         self.signals.update(self._maker.transitions.of(columns))
 
-    def _process_trajectory(self, item: to_trainers.Experience) -> None:
-        self._note_group_rewards(item)
-        super()._process_trajectory(item)
-
     def _coefficients(self) -> Coefficients:
         """Sets the learning rate for the current step, unless it is adaptive; returns the other scheduled values."""
         step = self.get_step
@@ -510,7 +511,7 @@ class ActorCriticTrainer(OnPolicyTrainer):
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.statistics.load_state_dict(state["statistics"])
-        self.value_scale.load_state_dict(state.get("value_scale"))
+        self.value_scale.load_state_dict(state["value_scale"])
         self.auxiliaries.load_state_dict(state)
         self._forget()
         shuffle = state["shuffle"]

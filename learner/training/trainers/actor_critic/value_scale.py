@@ -98,19 +98,18 @@ class ValueScale:
         return self._moments.state_dict()
 
     @torch.no_grad()
-    def load_state_dict(self, state: Mapping[str, Any] | None) -> None:
-        """Loads the moments that belong to the loaded weights of the head; None if the head's outputs are the values.
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Loads the moments that belong to the loaded weights of the head.
 
         If targets are not scaled, the scale is folded into the weights, so that the values do not change.
 
         Raises:
             KeyError, TypeError, ValueError: The state does not fit.
         """
-        unscaled = RunningMoments(self._layer.out_features, self._layer.weight.device)
-        self._moments.load_state_dict(unscaled.state_dict() if state is None else state)
+        self._moments.load_state_dict(state)
         self.scale = _root_mean_square(self._moments)
         if not self.is_on:
-            self._moments = unscaled
+            self._moments = RunningMoments(self._layer.out_features, self._layer.weight.device)
             self._rescale(torch.ones_like(self.scale))
 
 

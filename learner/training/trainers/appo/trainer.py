@@ -9,9 +9,7 @@ from learner.training.networks.policy import PolicyOutput
 from learner.training.trainers.actor_critic.loss import Batch, Coefficients, LossTerms
 from learner.training.trainers.actor_critic.targets import TargetRule, VTraceTargets
 from learner.training.trainers.actor_critic.trainer import ActorCriticTrainer
-from learner.training.trainers.base import TrainerContext
 from learner.training.trainers.ppo.trainer import ppo_loss
-from learner.training.trainers.schedules import EPSILON_FLOOR, ScheduledValue
 
 
 class APPOTrainer(ActorCriticTrainer):
@@ -27,20 +25,11 @@ class APPOTrainer(ActorCriticTrainer):
         UserError: The settings do not fit the behavior.
     """
 
-    def __init__(self, context: TrainerContext) -> None:
-        hyper = self.own_hyperparameters(context, APPOHyperparameters)
-        self._targets = VTraceTargets(hyper.lambd, hyper.rho_bar, hyper.c_bar)
-        super().__init__(context)
-        self._epsilon = ScheduledValue(hyper.epsilon_schedule, hyper.epsilon, EPSILON_FLOOR, self.get_max_steps)
-
     def loss(self, output: PolicyOutput, values: Tensor, batch: Batch, coefficients: Coefficients) -> LossTerms:
         """Computes the loss."""
         return ppo_loss(output, values, batch, coefficients)
 
     def target_rule(self) -> TargetRule:
         """Returns the rule that computes advantages and returns."""
-        return self._targets
-
-    def epsilon_at(self, step: int) -> float:
-        """Returns the clipping range of the schedule."""
-        return self._epsilon.at(step)
+        hyper = self.own_hyperparameters(self.context, APPOHyperparameters)
+        return VTraceTargets(hyper.lambd, hyper.rho_bar, hyper.c_bar)

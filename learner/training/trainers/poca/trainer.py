@@ -49,8 +49,6 @@ from learner.training.trainers.actor_critic.loss import (
 from learner.training.trainers.actor_critic.recurrence import CarriedMemories
 from learner.training.trainers.actor_critic.targets import CounterfactualAdvantages, TargetRule
 from learner.training.trainers.actor_critic.trainer import ActorCriticTrainer
-from learner.training.trainers.base import TrainerContext
-from learner.training.trainers.schedules import EPSILON_FLOOR, ScheduledValue
 
 COUNTED_MATES: Final = 3
 """Mates of each agent that are counted. The size of groups is not known before experience arrives."""
@@ -147,12 +145,6 @@ class POCATrainer(ActorCriticTrainer):
 
     maker_type = GroupExperienceMaker
 
-    def __init__(self, context: TrainerContext) -> None:
-        hyper = self.own_hyperparameters(context, POCAHyperparameters)
-        self._lambd = hyper.lambd
-        super().__init__(context)
-        self._epsilon = ScheduledValue(hyper.epsilon_schedule, hyper.epsilon, EPSILON_FLOOR, self.get_max_steps)
-
     @classmethod
     def build_networks(
         cls, spec: BehaviorSpec, settings: TrainerSettings, generator: torch.Generator | None
@@ -185,11 +177,7 @@ class POCATrainer(ActorCriticTrainer):
 
     def target_rule(self) -> TargetRule:
         """Returns the rule that computes advantages and returns."""
-        return CounterfactualAdvantages(self._lambd)
-
-    def epsilon_at(self, step: int) -> float:
-        """Returns the clipping range of the schedule."""
-        return self._epsilon.at(step)
+        return CounterfactualAdvantages(self.own_hyperparameters(self.context, POCAHyperparameters).lambd)
 
     def _note_group_rewards(self, item: Experience) -> None:
         """Gives no warning: this trainer assigns credit among group members."""

@@ -15,8 +15,6 @@ from learner.training.trainers.actor_critic.loss import (
 )
 from learner.training.trainers.actor_critic.targets import GeneralizedAdvantages, TargetRule
 from learner.training.trainers.actor_critic.trainer import ActorCriticTrainer
-from learner.training.trainers.base import TrainerContext
-from learner.training.trainers.schedules import EPSILON_FLOOR, ScheduledValue
 
 
 class PPOTrainer(ActorCriticTrainer):
@@ -29,23 +27,13 @@ class PPOTrainer(ActorCriticTrainer):
         UserError: The settings do not fit the behavior.
     """
 
-    def __init__(self, context: TrainerContext) -> None:
-        hyper = self.own_hyperparameters(context, PPOHyperparameters)
-        self._lambd = hyper.lambd
-        super().__init__(context)
-        self._epsilon = ScheduledValue(hyper.epsilon_schedule, hyper.epsilon, EPSILON_FLOOR, self.get_max_steps)
-
     def loss(self, output: PolicyOutput, values: Tensor, batch: Batch, coefficients: Coefficients) -> LossTerms:
         """Computes the loss."""
         return ppo_loss(output, values, batch, coefficients)
 
     def target_rule(self) -> TargetRule:
         """Returns the rule that computes advantages and returns."""
-        return GeneralizedAdvantages(self._lambd)
-
-    def epsilon_at(self, step: int) -> float:
-        """Returns the clipping range of the schedule."""
-        return self._epsilon.at(step)
+        return GeneralizedAdvantages(self.own_hyperparameters(self.context, PPOHyperparameters).lambd)
 
 
 def ppo_loss(output: PolicyOutput, values: Tensor, batch: Batch, coefficients: Coefficients) -> LossTerms:

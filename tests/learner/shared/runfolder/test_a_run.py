@@ -20,6 +20,7 @@ from learner.shared.observe.stats import StatsReporter
 from learner.shared.runfolder.runfolder import RunFolder, open_run_folder
 from learner.shared.runfolder.store import CheckpointStore
 from learner.shared.settings.options import RunOptions
+from learner.training.curriculum.lessons import no_lessons
 from learner.training.run.checkpointing import CheckpointKeeper
 from learner.training.trainers.base import Trainer
 from learner.training.trainers.memory_estimate import estimate_memory
@@ -62,6 +63,7 @@ class Run:
             checkpoint_seconds=60.0,
             extra={},
             metrics=CheckpointMeters(),
+            lessons=no_lessons(),
         )
         self._actors: dict[str, tuple[Bench, SyntheticActor]] = {}
         self.trainers: dict[str, Trainer] = {}

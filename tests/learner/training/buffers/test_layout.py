@@ -25,14 +25,15 @@ def test_segments_know_their_oldest_version() -> None:
     assert segments_of(make_chunk([2], version=7)).oldest.tolist() == [7]
 
 
-@pytest.mark.parametrize("block_rows", [4, 5, 8, 100])
+@pytest.mark.parametrize("block_rows", [2, 4, 5, 8, 100])
 def test_runs_fit_their_block(block_rows: int) -> None:
-    """Selected segments stay in order, and no run exceeds the block."""
-    lengths = np.array([3, 1, 1, 2, 3, 1])
+    """Selected segments stay in order, and no run exceeds the block, unless a single segment does."""
+    rows = np.array([4, 2, 2, 3, 4, 2])
     chosen = np.array([0, 1, 3, 4, 5])
-    runs = list(split(chosen, lengths, block_rows))
+    runs = list(split(chosen, rows, block_rows))
     assert np.concatenate(runs).tolist() == chosen.tolist()
-    assert all((lengths[run] + 1).sum() <= block_rows for run in runs)
+    assert all(len(run) == 1 or rows[run].sum() <= block_rows for run in runs)
+    assert len(runs) == {2: 5, 4: 5, 5: 4, 8: 3, 100: 1}[block_rows]
 
 
 def test_each_segment_is_followed_by_its_final_row() -> None:

@@ -294,18 +294,3 @@ def test_beginnings_of_episodes_are_read_too(tmp_path: Path) -> None:
         assert starts.tolist() == expected
     places = again.draw_starts(100, torch.Generator())
     assert set(again.storage[REWARD].index_select(0, places).int().tolist()) == {5, 9}
-
-
-def test_a_file_of_an_earlier_build_has_no_beginnings(tmp_path: Path) -> None:
-    """A file without the table is read; beginnings are those of steps that follow."""
-    _, path = written(tmp_path, [8, 8])
-    old = tmp_path / "old.npz"
-    with zipfile.ZipFile(path) as source, zipfile.ZipFile(old, "w") as target:
-        for name in source.namelist():
-            if name != "starts.npy":
-                target.writestr(name, source.read(name))
-    again = memory_of(30)
-    read_replay(again, old)
-    assert (again.steps, len(again.starts)) == (16, 0)
-    add(again, make_chunk([8], first=16))
-    assert len(again.starts) == 1

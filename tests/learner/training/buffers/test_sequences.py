@@ -14,7 +14,7 @@ from learner.training.buffers.batches import RowSource
 from learner.training.buffers.buffer import Place, UpdateBuffer
 from learner.training.buffers.columns import MEMORY, on_policy_columns
 from learner.training.buffers.layout import segments_of
-from learner.training.buffers.sequences import SequenceMinibatches, SequenceTable, cut_segments, pack, split_by_steps
+from learner.training.buffers.sequences import SequenceMinibatches, SequenceTable, cut_segments, pack
 
 from .chunks import SPEC, make_chunk
 
@@ -49,15 +49,6 @@ def test_packed_rows_are_step_by_step_longest_first(lengths: list[int], stride: 
     ]
     assert found.steps.tolist() == expected
     assert found.batch_sizes.sum() == len(expected)
-
-
-@given(LENGTHS, st.integers(1, 9), st.integers(1, 30))
-def test_sequences_are_split_by_steps(lengths: list[int], stride: int, most: int) -> None:
-    """No run has more steps than allowed, except for a single sequence."""
-    cut = cut_segments(np.array(lengths), stride)
-    runs = list(split_by_steps(cut, np.arange(len(cut.starts)), most))
-    assert np.concatenate(runs).tolist() == list(range(len(cut.starts)))
-    assert all(len(run) == 1 or cut.lengths[run].sum() <= most for run in runs)
 
 
 def minibatches(batch_size: int, seed: int = 1) -> tuple[list[tuple[list[int], list[int], list[float]]], SequenceTable]:

@@ -7,34 +7,32 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rollcast.enums import Squash
 from rollcast.limits import MAX_CONTINUOUS_ACTIONS, MAX_MODEL_CARD_BYTES
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 from learner.shared.settings.network import NetworkSettings
 from learner.training.export.card import Origin, card_of
 from learner.training.networks.policy import PolicyNetwork
+from learner.training.networks.squashed import SquashedPolicyNetwork
 
 STATE = ObservationSpec("state", np.dtype("float32"), (3,))
 LIMITLESS = ActionSpec(3, (), (-np.inf, 0.0, -3e38), (1.0, 4.0, 3e38))
 
 
-def told(action: ActionSpec, squash: Squash = Squash.CLIP3_DIV3, name: str = "B") -> dict[str, Any]:
+def told(action: ActionSpec, kind: type[PolicyNetwork] = PolicyNetwork, name: str = "B") -> dict[str, Any]:
     """Returns the description of a small network."""
-    network = PolicyNetwork(BehaviorSpec(name, (STATE,), action), NetworkSettings(hidden_units=4, num_layers=1))
-    text = card_of(network, squash, Origin("r/u\n", 7))
+    network = kind(BehaviorSpec(name, (STATE,), action), NetworkSettings(hidden_units=4, num_layers=1))
+    text = card_of(network, Origin("r/u\n", 7))
     assert text.isascii()
     assert len(text) <= MAX_MODEL_CARD_BYTES
     card: dict[str, Any] = json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
     return card
 
 
-@pytest.mark.parametrize(
-    ("squash", "scale"), [(Squash.CLIP3_DIV3, 3.0), (Squash.NONE, 1.0), (Squash.TANH, None)], ids=str
-)
-def test_an_axis_without_bounds_gives_back_the_draw(squash: Squash, scale: float | None) -> None:
+@pytest.mark.parametrize(("kind", "scale"), [(PolicyNetwork, 3.0), (SquashedPolicyNetwork, None)])
+def test_an_axis_without_bounds_gives_back_the_draw(kind: type[PolicyNetwork], scale: float | None) -> None:
     """Its bounds and, where no number does it, its scale are null; the range of float32 does not overflow."""
-    axes = told(LIMITLESS, squash)["continuous"]
+    axes = told(LIMITLESS, kind)["continuous"]
     assert axes["low"] == [None, 0.0, pytest.approx(-3e38)]
     assert axes["high"] == [1.0, 4.0, pytest.approx(3e38)]
     assert axes["scale"] == [scale, 2.0, pytest.approx(3e38)]

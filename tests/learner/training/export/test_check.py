@@ -169,7 +169,7 @@ def network() -> PolicyNetwork:
 def test_a_published_version_crosses_the_wire_and_acts(network: PolicyNetwork) -> None:
     """A published version passes header, frames and digest, and runs."""
     sent: list[ToFront] = []
-    template = describe(network, behavior_index=3, generation=7, deterministic=True, squash=Squash.NONE)
+    template = describe(network, behavior_index=3, generation=7, deterministic=True)
     publisher = PolicyPublisher(network, sent.append, template)
     publisher.publish(network.state_dict(), Progress(5, 40, 4000))
     (policy,) = sent
@@ -183,7 +183,7 @@ def test_a_published_version_crosses_the_wire_and_acts(network: PolicyNetwork) -
     assert (description.behavior_index, description.generation, description.version) == (3, 7, 5)
     assert (description.optimizer_steps, description.env_steps_trained) == (40, 4000)
     assert description.deterministic
-    assert description.action_transform.squash is Squash.NONE
+    assert description.action_transform.squash is Squash.CLIP3_DIV3
     outputs = open_session(payload).run(list(description.outputs), {"obs_0": np.zeros((4, 5), np.float32)})
     assert [output.shape for output in outputs] == [(4, 2), (4, 2)]
 

@@ -19,7 +19,7 @@ from actor_client.policy.runner import Policy
 from learner.shared.settings.network import NetworkSettings
 from learner.training.export.card import CARD_PROPERTY
 from learner.training.export.check import open_session, random_inputs, random_state
-from learner.training.export.describe import describe
+from learner.training.export.describe import Progress, describe
 from learner.training.export.onnx import PolicyExporter
 from learner.training.export.unity import render_unity
 from learner.training.networks.policy import PolicyNetwork
@@ -46,7 +46,7 @@ def version_of(network: PolicyNetwork) -> tuple[PolicyDescription, bytes]:
     """Returns a published version."""
     exporter = PolicyExporter(network, describe(network, behavior_index=0, generation=1, memory_stride=4))
     exporter.verify()
-    return exporter.render_version(network.state_dict(), version=1, optimizer_steps=0, env_steps_trained=0)
+    return exporter.render_version(network.state_dict(), Progress(1, 0, 0))
 
 
 @pytest.mark.parametrize("memory", [{}, MEMORY], ids=["plain", "memory"])

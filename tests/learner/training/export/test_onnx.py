@@ -19,7 +19,7 @@ from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from learner.shared.exits import ExitCode, UserError
 from learner.shared.settings.network import NetworkSettings
 from learner.training.export.check import PolicyCheckFailed, open_session, random_inputs
-from learner.training.export.describe import describe
+from learner.training.export.describe import Progress, describe
 from learner.training.export.graph import call
 from learner.training.export.onnx import PolicyExporter, Slot, Splicer, find_slots
 from learner.training.networks.policy import PolicyNetwork
@@ -78,9 +78,7 @@ def test_a_spliced_version_is_the_trained_network(exported: tuple[PolicyNetwork,
 def test_inputs_and_outputs_are_those_of_the_header(exported: tuple[PolicyNetwork, PolicyExporter]) -> None:
     """Inputs and outputs have the header's names, order, types and shapes with a free batch axis."""
     network, exporter = exported
-    description, payload = exporter.render_version(
-        network.state_dict(), version=7, optimizer_steps=8, env_steps_trained=9
-    )
+    description, payload = exporter.render_version(network.state_dict(), Progress(7, 8, 9))
     assert PolicyDescription.from_message(description.to_message()) == description
     assert not description.uniform
     assert (description.version, description.optimizer_steps, description.env_steps_trained) == (7, 8, 9)
@@ -113,9 +111,7 @@ def test_distributions_and_transform() -> None:
     assert ours.discrete_distribution is Distribution.CATEGORICAL
     assert (ours.action_transform.squash, ours.action_transform.low) == (Squash.CLIP3_DIV3, (-2.0,))
     assert not ours.deterministic
-    squashed = describe(network, behavior_index=0, generation=1, deterministic=True, squash=Squash.TANH)
-    assert squashed.continuous_distribution is Distribution.TANH_GAUSSIAN
-    assert squashed.deterministic
+    assert describe(network, behavior_index=0, generation=1, deterministic=True).deterministic
     discrete = describe(vector_network(ActionSpec(0, (2,))), behavior_index=0, generation=1)
     assert discrete.continuous_distribution is Distribution.UNSPECIFIED
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from rollcast.descriptions import DISCRETE_LOG_PROBS, declared_output
-from rollcast.enums import ObservationKind, Squash
+from rollcast.enums import ObservationKind
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 from learner.shared.settings.network import NetworkSettings
@@ -120,20 +120,6 @@ def test_discrete_draws_have_the_policy_s_distribution() -> None:
         share = np.bincount(drawn[:, branch], minlength=len(part)).astype(np.float64) / len(rows)
         np.testing.assert_allclose(share, part.numpy(), atol=0.02)
         assert (share[part.numpy() == 0] == 0).all()
-
-
-@pytest.mark.parametrize("squash", [Squash.TANH, Squash.NONE])
-def test_other_squashes(squash: Squash) -> None:
-    """A squashed Gaussian ends in tanh, and NONE leaves the draw."""
-    network = network_of(ActionSpec(2))
-    network.get_parameter("gaussian.mean.bias").data += torch.tensor([5.0, -0.5])
-    rows = np.ones((1, 5), np.float32)
-    with torch.no_grad():
-        mean = network([torch.from_numpy(rows)]).mean
-    assert mean is not None
-    expected = torch.tanh(mean) if squash is Squash.TANH else mean
-    found = run(render_unity(network, squash), {"obs_0": rows})["deterministic_continuous_actions"]
-    np.testing.assert_allclose(found, expected.numpy(), rtol=1e-4)
 
 
 def test_memory(recurrent: PolicyNetwork) -> None:

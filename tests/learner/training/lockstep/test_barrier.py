@@ -63,7 +63,6 @@ class Rig:
             self.roster,
             no_lessons(),
             send=self._note,
-            save=lambda _: self.saved.append(self.lockstep.view().round),
             is_ending=lambda: self.is_ending,
             on_spoiled=self.spoiled.append,
             clock=clock,
@@ -137,7 +136,11 @@ class Rig:
         self.lockstep.before_turn(self.trainers)
         for trainer in self.trainers.values():
             trainer.advance()
-        self.lockstep.after_turn(self.trainers)
+        self.turned()
+
+    def turned(self) -> None:
+        """Lets the barrier go on after a turn of the trainers."""
+        self.lockstep.play(self.trainers, lambda _: self.saved.append(self.lockstep.view().round))
 
     def play(self, *sessions: ActorSession) -> None:
         """Lets actors play a round, and makes a turn."""
@@ -461,7 +464,7 @@ def test_the_round_that_ends_training_is_no_checkpoint() -> None:
     rig.receive()
     rig.lockstep.before_turn(rig.trainers)
     rig.queue.close()
-    rig.lockstep.after_turn(rig.trainers)
+    rig.turned()
     assert rig.saved == [0, 1]
     assert not rig.lockstep.is_boundary
     assert len(rig.told) == 2, "there is nothing to train any more"

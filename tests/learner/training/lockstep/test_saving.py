@@ -23,7 +23,7 @@ def in_lockstep(start: Start, round_: int = 0) -> Lockstep:
     """Turns a start without a service into a lock-step run after some rounds, with a checkpoint at 2."""
     keeper = start.keeper
     commands: list[ToFront] = []
-    lockstep = Lockstep(LockstepSettings(), Roster(), keeper._lessons, send=commands.append, save=keeper.save_round)
+    lockstep = Lockstep(LockstepSettings(), Roster(), keeper._lessons, send=commands.append)
     lockstep.load_state_dict({"round": round_, "checkpoint": min(round_, 2), "reason": ""})
     keeper._lockstep = lockstep
     keeper._parts["lockstep"] = lockstep

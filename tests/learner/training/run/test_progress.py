@@ -30,7 +30,7 @@ def test_the_printed_summary_tells_what_the_file_tells(tmp_path: Path, capsys: p
         start.parts.ledger.reject(NAME, "not_finite", 12)
         behavior, status = start.parts.behaviors.all()[0], start.run_status
         summary = BehaviorSummary.of(status.behavior_state(behavior), status.milestones(NAME))
-        writer = SummaryWriter(folder, lambda: {NAME: folder.final_model(NAME)}, generation=3)
+        writer = SummaryWriter(folder, {NAME: folder.final_model(NAME)}, Roster(), generation=3)
         assert writer.finish({}, Ending("target_return", summaries={NAME: summary}))
         content = json.loads((folder.path / "summary.json").read_text())
     said = capsys.readouterr().out
@@ -46,7 +46,7 @@ def test_a_full_disk_costs_the_file_alone(tmp_path: Path, capsys: pytest.Capture
     with opened(tmp_path) as folder:
         folder.path.rename(tmp_path / "aside")
         with structlog.testing.capture_logs() as logs:
-            writer = SummaryWriter(folder, dict, generation=1)
+            writer = SummaryWriter(folder, {}, Roster(), generation=1)
             assert not writer.finish({}, Ending("signal"))
     assert [line["event"] for line in logs] == ["summary_failed"]
     assert "summary.json" in logs[0]["error"]
@@ -58,7 +58,9 @@ def test_a_run_that_nobody_ended_leaves_the_summary_of_the_one_before(
 ) -> None:
     """An internal error keeps the previous summary and prints none."""
     with opened(tmp_path) as folder:
-        assert SummaryWriter(folder, dict, generation=1).finish({}, Ending("error", ValueError("x"), has_settled=False))
+        assert SummaryWriter(folder, {}, Roster(), generation=1).finish(
+            {}, Ending("error", ValueError("x"), has_settled=False)
+        )
         assert not (folder.path / "summary.json").exists()
     assert capsys.readouterr().out == ""
 

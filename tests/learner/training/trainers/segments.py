@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from torch import Tensor
 from learner.training.networks.distributions import branch_offsets
 from learner.training.trainers.actor_critic.experience import Experience
 from learner.training.trainers.actor_critic.loss import log_probability
+from learner.training.trainers.actor_critic.targets import Valued
 from learner.training.trainers.actor_critic.trainer import ActorCriticTrainer
 from tests.learner.training.trainers.started import single_network
 
@@ -43,8 +45,8 @@ class Segments:
     log_ratio: Array
     gamma: Array
 
-    def tensors(self) -> dict[str, Any]:
-        """Returns the common arguments of the functions in `learner.training.trainers.actor_critic.targets`."""
+    def arguments(self) -> tuple[Any, Valued]:
+        """Returns the arguments of the rules in `learner.training.trainers.actor_critic.targets`."""
         finals = np.cumsum(np.array(self.lengths) + 1) - 1
         is_step = np.ones(len(self.values))
         is_step[finals] = 0.0
@@ -52,15 +54,9 @@ class Segments:
         continues[finals - 1] = 0.0
         bootstraps = np.repeat(is_step[:, None], len(self.gamma), 1)
         bootstraps[finals - 1] = ~self.ends
-        return {
-            "rewards": tensor(self.rewards),
-            "values": tensor(self.values),
-            "is_step": tensor(is_step),
-            "bootstraps": tensor(bootstraps),
-            "continues": tensor(continues),
-            "gamma": tensor(self.gamma),
-            "longest": max(self.lengths) + 1,
-        }
+        rewards, values, gamma = tensor(self.rewards), tensor(self.values), tensor(self.gamma)
+        plan = SimpleNamespace(is_step=tensor(is_step), continues=tensor(continues), longest=max(self.lengths) + 1)
+        return plan, Valued(rewards, values, tensor(bootstraps), gamma, lambda: tensor(self.log_ratio))
 
 
 def tensor(array: Array) -> Tensor:

@@ -26,9 +26,7 @@ MADE: Final[Mapping[str, Callable[[], RLTrainer]]] = MappingProxyType(
     }
 )
 MISSING: Final = object()
-MAY_BE_MISSING: Final = frozenset(
-    {"sourced", "cloning", "choices", "free_steps", "since_revision", "value_scale", "critic_only"}
-)
+MAY_BE_MISSING: Final = frozenset({"cloning"})
 NOT_LOOKED_AT: Final = frozenset({"cloning", "choices", "device"})
 """Of what this run does not have, and of another kind of device."""
 

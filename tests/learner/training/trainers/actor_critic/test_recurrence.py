@@ -60,7 +60,9 @@ def evaluated(
     plan, storage = trainer.update_buffer.plan(), trainer.update_buffer.ring.storage
     found = trainer._maker.recurrence
     assert found is not None
-    values, table = found.evaluate(plan, storage, found.table(plan, storage))
+    recorded = trainer._maker.recorded(plan, storage, trainer.version).table
+    assert recorded is not None
+    values, table = found.evaluate(plan, storage, recorded)
     if settles:
         trainer.update_buffer.settle()
     return plan, table, values[:, 0].tolist()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -13,7 +11,7 @@ from numpy.typing import NDArray
 from rollcast.trajectories import Chunk
 from torch import Tensor
 
-from learner.training.trainers.actor_critic.targets import generalized_advantages, reverse_affine_scan, vtrace
+from learner.training.trainers.actor_critic.targets import GeneralizedAdvantages, VTraceTargets, reverse_affine_scan
 from learner.training.trainers.actor_critic.trainer import ActorCriticTrainer
 from learner.training.trainers.appo.trainer import APPOTrainer
 from learner.training.trainers.impala.trainer import IMPALATrainer
@@ -25,7 +23,6 @@ from tests.learner.training.trainers.segments import (
     of_chunk,
     of_steps,
     segments,
-    tensor,
 )
 from tests.learner.training.trainers.started import feed, make_kind
 from tests.learner.training.trainers.synthetic import HYBRID, SyntheticActor
@@ -66,7 +63,8 @@ def assert_close(expected: Array, found: Tensor, given: Segments) -> None:
 @given(segments(), LAMBDAS)
 def test_generalized_advantages_equal_the_loop(given: Segments, lambd: float) -> None:
     """Generalized advantages equal the loop for ragged segments and several signals, and 0 in final rows."""
-    assert_close(loop(given, lambd, 1.0, 1.0).advantages, generalized_advantages(**given.tensors(), lambd=lambd), given)
+    found = GeneralizedAdvantages(lambd)(*given.arguments())
+    assert_close(loop(given, lambd, 1.0, 1.0).advantages, found.advantages, given)
 
 
 @given(segments(), LAMBDAS, st.floats(0.05, 5.0), st.floats(0.05, 1.0))
@@ -75,35 +73,22 @@ def test_vtrace_equals_the_loop(given: Segments, lambd: float, rho_bar: float, s
 
     Ratios that overflow are truncated, and those that underflow are 0.
     """
-    tensors = given.tensors()
+    plan, valued = given.arguments()
     c_bar = share * rho_bar
-    found = vtrace(**tensors, log_ratio=tensor(given.log_ratio), lambd=lambd, rho_bar=rho_bar, c_bar=c_bar)
+    found = VTraceTargets(lambd, rho_bar, c_bar)(plan, valued)
     expected = loop(given, lambd, rho_bar, c_bar)
-    is_step = tensors["is_step"].bool()
-    assert_close(np.where(is_step.numpy()[:, None], expected.vtrace_values, given.values), found.values, given)
+    is_step = plan.is_step.bool().numpy()[:, None]
+    assert_close(np.where(is_step, expected.vtrace_values, given.values), found.returns, given)
     assert_close(expected.vtrace_advantages, found.advantages, given)
-
-
-def flat(numbers: list[float]) -> Tensor:
-    """Returns a float64 vector."""
-    return torch.tensor(numbers, dtype=torch.float64)
 
 
 def test_signals_have_their_own_discounts_and_ends() -> None:
     """Each signal has its own discount; one that ignores ends bootstraps at a terminal step."""
-    given: dict[str, Any] = {
-        "rewards": torch.ones(2, 2, dtype=torch.float64),
-        "values": torch.full((2, 2), 10.0, dtype=torch.float64),
-        "is_step": flat([1.0, 0.0]),
-        "bootstraps": torch.tensor([[0.0, 1.0], [0.0, 0.0]], dtype=torch.float64),
-        "continues": flat([0.0, 0.0]),
-        "gamma": flat([0.9, 0.5]),
-        "lambd": LAMBD,
-        "longest": 2,
-    }
+    ends, gamma = np.array([[True, False]]), np.array([0.9, 0.5])
+    given = Segments((1,), ends, np.ones((2, 2)), np.full((2, 2), 10.0), np.zeros(2), gamma)
     expected = [[1.0 - 10.0, 1.0 + 0.5 * 10.0 - 10.0], [0.0, 0.0]]
-    assert generalized_advantages(**given).tolist() == expected
-    assert vtrace(**given, log_ratio=flat([0.0, 0.0]), rho_bar=1.0, c_bar=1.0).advantages.tolist() == expected
+    for rule in (GeneralizedAdvantages(LAMBD), VTraceTargets(LAMBD, 1.0, 1.0)):
+        assert rule(*given.arguments()).advantages.tolist() == expected
 
 
 GAMMA, LAMBD, RHO_BAR, C_BAR = 0.95, 0.9, 0.98, 0.9

@@ -4,11 +4,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from prometheus_client import Metric
-from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from actor_client.counts import STEP_SECONDS, AgentCounts, Histogram
-from actor_client.metrics import PREFIX, counter, histogram
+from actor_client.metrics import counter, gauges, histogram
 from actor_client.unity.conversation import Conversation, Phase
 
 
@@ -40,10 +39,8 @@ class PlayerMetrics(Collector):
         """Yields all metrics, read at one moment."""
         counts, said = self._counts(), [each.counts for each in self._conversations]
         phases = Counter(each.phase for each in self._conversations)
-        players = GaugeMetricFamily(f"{PREFIX}players", "Players, by phase; closed: left or refused.", labels=["phase"])
-        for phase in Phase:
-            players.add_metric([phase.name.lower()], float(phases[phase]))
-        yield players
+        by_name = {phase.name.lower(): phases[phase] for phase in Phase}
+        yield gauges("players", "Players, by phase; closed: left or refused.", "phase", by_name)
         yield counter("player_restarts", "Restarts of players.", self._restarts())
         yield counter(
             "player_refusals", "Players refused because of what they sent.", sum(each.refused for each in said)

@@ -1,7 +1,7 @@
 """Running episodes, open segments and closed segments of environments that are stepped together."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -251,15 +251,11 @@ class Segments:
 
     def part(self, rows: slice | Index) -> "Segments":
         """Returns some of the segments."""
+        *columns, finals, masks = (getattr(self, each.name) for each in fields(self))
         return Segments(
-            self.envs[rows],
-            self.starts[rows],
-            self.lengths[rows],
-            self.ends[rows],
-            self.episodes[rows],
-            self.first_steps[rows],
-            [values[rows] for values in self.finals],
-            None if self.final_masks is None else self.final_masks[rows],
+            *(values[rows] for values in columns),
+            [values[rows] for values in finals],
+            None if masks is None else masks[rows],
         )
 
     def columns(self) -> dict[str, NDArray[Any]]:

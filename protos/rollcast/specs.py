@@ -8,25 +8,11 @@ from typing import Any
 import numpy as np
 
 from rollcast import limits
-from rollcast.enums import DimensionProperty, ImageLayout, ObservationKind, ObservationRole, Squash
+from rollcast.enums import DimensionProperty, ImageLayout, ObservationKind, ObservationRole
 from rollcast.errors import BadSpec
 from rollcast.spec_checks import check_behavior
 from rollcast.tensors import dtype_from_wire, dtype_to_wire
-from rollcast.transforms import ActionTransform
 from rollcast.v1 import spec_pb2
-
-__all__ = [
-    "ActionSpec",
-    "ActionTransform",
-    "BehaviorSpec",
-    "DimensionProperty",
-    "ImageLayout",
-    "ObservationKind",
-    "ObservationRole",
-    "ObservationSpec",
-    "Squash",
-    "mismatches",
-]
 
 # Names, types, shapes and lengths of the columns of a chunk with one segment of one row, without their data.
 _COLUMN_OVERHEAD_BYTES = 2 * limits.MAX_RANK + 128

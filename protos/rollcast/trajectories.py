@@ -19,27 +19,14 @@ from rollcast.chunk_checks import (
 )
 from rollcast.chunks import Chunk, GameRecord
 from rollcast.columns import ColumnForm, column_forms
-from rollcast.enums import ActionSource, ColumnRole, GroupEnd, HoldReason, Purpose, SegmentEnd, StatAggregation, member
+from rollcast.enums import ColumnRole, member
 from rollcast.errors import MalformedChunk
 from rollcast.faults import find_data_fault
 from rollcast.specs import BehaviorSpec
 from rollcast.tensors import decode, encode
 from rollcast.v1 import session_pb2, trajectory_pb2
 
-__all__ = [
-    "ActionSource",
-    "Chunk",
-    "ColumnRole",
-    "GroupEnd",
-    "HoldReason",
-    "Purpose",
-    "SegmentEnd",
-    "StatAggregation",
-    "decode_chunk",
-    "decode_header",
-    "encode_chunk",
-    "find_data_fault",
-]
+__all__ = ["Chunk", "decode_chunk", "decode_header", "encode_chunk", "find_data_fault"]
 
 
 _NUMBERS: Final = (

@@ -94,8 +94,10 @@ class VectorEpisodes:
         return self._chosen(np.flatnonzero(good))
 
     def _chosen(self, rows: Index) -> "VectorEpisodes":
-        *arrays, infos = (getattr(self, each.name) for each in fields(self))
-        return VectorEpisodes(*(values[rows] for values in arrays), [infos[row] for row in rows.tolist()])
+        columns: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
+        infos = columns.pop("infos")
+        chosen = {name: values[rows] for name, values in columns.items()}
+        return VectorEpisodes(**chosen, infos=[infos[row] for row in rows.tolist()])
 
     def part(self, rows: slice) -> "VectorEpisodes":
         """Returns some of the records."""

@@ -1,7 +1,7 @@
 """Running episodes, open segments and closed segments of environments that are stepped together."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -217,6 +217,9 @@ class ClosedBlocks:
         return blocks
 
 
+_ARRAYS: Final = ("envs", "starts", "lengths", "ends", "episodes", "first_steps")
+
+
 @dataclass(frozen=True, slots=True)
 class Segments:
     """S closed segments.
@@ -251,12 +254,9 @@ class Segments:
 
     def part(self, rows: slice | Index) -> "Segments":
         """Returns some of the segments."""
-        *columns, finals, masks = (getattr(self, each.name) for each in fields(self))
-        return Segments(
-            *(values[rows] for values in columns),
-            [values[rows] for values in finals],
-            None if masks is None else masks[rows],
-        )
+        columns: dict[str, Any] = {name: getattr(self, name)[rows] for name in _ARRAYS}
+        masks = None if self.final_masks is None else self.final_masks[rows]
+        return Segments(**columns, finals=[values[rows] for values in self.finals], final_masks=masks)
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """Returns the SEGMENT columns as in trajectory.proto; an agent has its environment's number."""

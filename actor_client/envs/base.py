@@ -13,6 +13,9 @@ IntArray = NDArray[np.int32]
 MaskArray = NDArray[np.uint8]
 Observations = list[NDArray[Any]]
 """One array per observation of the spec, in its order and dtype."""
+NEXT_STEP: Final = "NextStep"
+SAME_STEP: Final = "SameStep"
+"""Kinds of automatic reset of a vector environment; see `actor_client.envs.vector.VectorBatch`."""
 NO_ENDS: Final = np.zeros(0, np.uint8)
 """The ends of a step with which no episode ended."""
 NO_ENDS.setflags(write=False)

@@ -10,7 +10,16 @@ from rollcast.enums import SegmentEnd
 from rollcast.specs import BehaviorSpec
 from rollcast.v1 import policy_pb2
 
-from actor_client.envs.base import NO_ENDS, FloatArray, IntArray, MaskArray, Observations, StepResult
+from actor_client.envs.base import (
+    NEXT_STEP,
+    NO_ENDS,
+    SAME_STEP,
+    FloatArray,
+    IntArray,
+    MaskArray,
+    Observations,
+    StepResult,
+)
 from actor_client.envs.errors import RESET_VALUES, STEP_VALUES, EnvironmentFailed, count_fault, info_fault
 from actor_client.envs.infos import (
     LATE_MASK,
@@ -27,8 +36,6 @@ from actor_client.envs.tracebacks import place_of_code
 
 _log = structlog.get_logger(__name__)
 
-NEXT_STEP: Final = "NextStep"
-SAME_STEP: Final = "SameStep"
 DISABLED: Final = "Disabled"
 
 

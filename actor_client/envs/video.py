@@ -17,9 +17,9 @@ import structlog
 from numpy.typing import NDArray
 from rollcast.extras import install
 
+from actor_client.envs.base import NEXT_STEP, SAME_STEP
 from actor_client.envs.errors import UnknownEnvironment, one_line
 from actor_client.envs.tensors import as_array
-from actor_client.envs.vector import NEXT_STEP, SAME_STEP
 from actor_client.exits import ActorError, ExitCode
 from actor_client.platform import describe_exit, start_process
 

@@ -124,11 +124,6 @@ class ShogiPosition(Position):
         """The position in SFEN, with the number of the next move."""
         return str(self.state)
 
-    @property
-    def repetitions(self) -> int:
-        """Returns the number of times that the position has occurred, this one included."""
-        return int(self.state.num_repetitions(self.state))
-
     def _apply(self, raw: int) -> None:
         """Plays OpenSpiel's move, and changes squares and hands with it."""
         squares, hands, mine = self.squares, self.hands, 7 * self.mover

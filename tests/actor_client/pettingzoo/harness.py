@@ -101,11 +101,13 @@ def acting(
     run = link.open(DEAD_SECONDS)
     roles, calls = AgentRoles(rules(**patterns), "Run"), Calls(num_envs)
     environments = [
-        AgentEnvironment(worker, agents, made, roles=roles, link=link, calls=calls, share=share)
+        AgentEnvironment(
+            worker, agents, made, roles=roles, link=link, calls=calls, share=share, max_failures=max_env_failures
+        )
         for worker, agents in enumerate(first)
     ]
     script = ScriptedOpponent(opponent) if opponent else None
-    loop = EnvironmentLoop(link, run.assignment, environments, max_env_failures=max_env_failures, script=script)
+    loop = EnvironmentLoop(link, run.assignment, environments, script=script)
     acts = Acting(learner, link, loop)
     thread = threading.Thread(target=acts.run, name="zoo")
     thread.start()

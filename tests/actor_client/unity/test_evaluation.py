@@ -6,10 +6,10 @@ from contextlib import ExitStack
 from typing import Any
 
 from rollcast.enums import AssignmentRole, Purpose
-from rollcast.tensors import decode
 from rollcast.unity.communicator_objects.unity_message_pb2 import RESET, STEP
 from rollcast.v1 import policy_pb2
 
+from tests.actor_client.acting import column
 from tests.actor_client.scripted import ScriptedLearner
 from tests.actor_client.unity.harness import ball, serving
 from tests.actor_client.unity.test_gateway import is_held, playing
@@ -19,17 +19,6 @@ def asking(number: int, episodes: int = 0, **part: Any) -> policy_pb2.Assignment
     """Returns an assignment for the ball."""
     entry = policy_pb2.BehaviorAssignment(behavior="Ball", role=AssignmentRole.LEARN, **part)  # type: ignore[arg-type]
     return policy_pb2.Assignment(id=number, episodes=episodes, behaviors=[entry])
-
-
-def column(learner: ScriptedLearner, name: str) -> list[float]:
-    """Returns a column of all chunks that have it."""
-    return [
-        value
-        for chunk in list(learner.chunks)
-        for column in chunk.columns
-        if column.name == name
-        for value in decode(column.tensor, max_bytes=1 << 20).tolist()
-    ]
 
 
 def test_a_player_is_reset_and_its_whole_episodes_are_reported() -> None:

@@ -43,6 +43,11 @@ class _Parser(StrictParser):
 
     fill: Callable[[], None] | None = None
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(
+            **options, epilog=_EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+        )
+
     def parse_known_args(self, *arguments: Any, **options: Any) -> Any:
         """Parses a command line; see `argparse`."""
         if self.fill is not None:
@@ -64,9 +69,6 @@ def build_parser(prog: str = PROG) -> argparse.ArgumentParser:
     parser = _Parser(
         prog=prog,
         description="Steps environments with the newest policy and streams the experience to a learner.",
-        epilog=_EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("--version", action="store_true", help="print versions and exit")
     add_completion(parser)
@@ -87,9 +89,6 @@ def _add_healthcheck(commands: Any) -> None:
         help="exit with 0 if an actor on this machine is stepping or waiting for its learner",
         description="Checks the age of the heartbeat file that an actor updates. Start the actor with --heartbeat-file "
         f"FILE and give the same FILE here, or set {_HEARTBEAT} for both.",
-        epilog=_EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     health.add_argument(
         "--heartbeat-file", metavar="FILE", help=f"the actor's heartbeat file (required unless {_HEARTBEAT} is set)"
@@ -110,9 +109,6 @@ def _add_join(commands: Any) -> None:
         help=COMMANDS["join"].help,
         description="Asks for a join code, which `rollcast certs init` or `certs token --join` prints, without "
         "showing it, and writes the folder that --certs of the other commands names.",
-        epilog=_EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     join.add_argument("folder", metavar="DIR", type=Path, help="the folder")
     join.set_defaults(run=_join)
@@ -141,9 +137,7 @@ def _add_empty(commands: Any, name: str, help_text: str) -> _Parser:
     parser: _Parser = commands.add_parser(
         name,
         help=help_text,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         argument_default=argparse.SUPPRESS,
-        allow_abbrev=False,
     )
     return parser
 

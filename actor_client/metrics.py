@@ -43,13 +43,10 @@ class ActorMetrics(Collector):
     Args:
         build: Version and environment of the actor.
         read: Makes the snapshot of a scrape; called in the thread that answers it.
-        registry: The registry; a new one if None.
     """
 
-    def __init__(
-        self, build: ActorBuild, read: Callable[[], ActorSnapshot], registry: CollectorRegistry | None = None
-    ) -> None:
-        self.registry = CollectorRegistry() if registry is None else registry
+    def __init__(self, build: ActorBuild, read: Callable[[], ActorSnapshot]) -> None:
+        self.registry = CollectorRegistry()
         self._build = build
         self._read = read
         ProcessCollector(registry=self.registry)
@@ -127,17 +124,11 @@ def _chunks(now: ActorSnapshot) -> Iterable[Metric]:
 
 def _connection(now: ActorSnapshot) -> Iterable[Metric]:
     yield _gauge("credit_steps", "Steps that may be taken before more credit is needed.", now.credit_steps)
-    held = GaugeMetricFamily(
-        f"{PREFIX}held", "1 while a hold of the learner keeps this actor waiting.", labels=["reason"]
-    )
-    for reason in HOLD_REASONS:
-        held.add_metric([reason], float(reason in now.held))
-    yield held
+    held = {reason: reason in now.held for reason in HOLD_REASONS}
+    yield gauges("held", "1 while a hold of the learner keeps this actor waiting.", "reason", held)
     yield _counters("reconnects", "Broken connections and failed attempts.", "reason", now.connection.reconnects)
-    connected = GaugeMetricFamily(f"{PREFIX}connected", "1 while the stream is open.", labels=["stream"])
-    connected.add_metric(["upload"], float(now.is_uploading))
-    connected.add_metric(["policy"], float(now.is_subscribed))
-    yield connected
+    streams = {"upload": now.is_uploading, "policy": now.is_subscribed}
+    yield gauges("connected", "1 while the stream is open.", "stream", streams)
 
 
 def _policies(now: ActorSnapshot) -> Iterable[Metric]:
@@ -172,6 +163,14 @@ def counter(name: str, text: str, value: float) -> CounterMetricFamily:
 
 def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
     return GaugeMetricFamily(PREFIX + name, text, value=value)
+
+
+def gauges(name: str, text: str, label: str, values: Mapping[str, float]) -> GaugeMetricFamily:
+    """Returns a metric of an actor with a gauge for each value of a label."""
+    family = GaugeMetricFamily(PREFIX + name, text, labels=[label])
+    for word, value in values.items():
+        family.add_metric([word], float(value))
+    return family
 
 
 def _counters(name: str, text: str, label: str, counts: Mapping[str, float]) -> CounterMetricFamily:

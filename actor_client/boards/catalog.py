@@ -1,17 +1,13 @@
 """Makes games by OpenSpiel's names."""
 
 import difflib
-import importlib
 from typing import Any, Final
-
-from rollcast.extras import install
 
 from actor_client.boards.positions import ChessGame, Game
 from actor_client.boards.shogi import ShogiGame
 from actor_client.envs.errors import UnknownEnvironment, one_line
-from actor_client.exits import ActorError, ExitCode
+from actor_client.envs.imports import import_extra
 
-EXTRA: Final = "actor,boards"
 _SECOND_SEES: Final = {
     "connect_four": (1, 0, 2),
     "go": (1, 0, 2, 3),
@@ -32,7 +28,7 @@ def make_game(name: str, max_plies: int | None = None) -> Game:
         UnknownEnvironment: There is no such game, or it is not for two players who move in turns and see everything.
         ActorError: OpenSpiel is not installed (MISSING_EXTRA).
     """
-    pyspiel = _pyspiel()
+    pyspiel = import_extra("pyspiel", "OpenSpiel", "actor,boards")
     short = name.partition("(")[0]
     names = pyspiel.registered_names()
     if short not in names:
@@ -69,10 +65,3 @@ def _fault(pyspiel: Any, spiel: Any) -> str:
     if kind.information != pyspiel.GameType.Information.PERFECT_INFORMATION:
         return "hides information"
     return "" if kind.provides_observation_tensor else "has no observation tensor"
-
-
-def _pyspiel() -> Any:
-    try:
-        return importlib.import_module("pyspiel")
-    except ImportError as error:
-        raise ActorError(ExitCode.MISSING_EXTRA, f"OpenSpiel is not installed; {install(EXTRA)}") from error

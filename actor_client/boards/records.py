@@ -1,7 +1,6 @@
 """Records of the games of this process: KIF for shogi, PGN for chess, one move a line for the rest."""
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,29 +45,12 @@ class RecordFolder:
         self._games += 1
         if (self._games - 1) % self._every:
             return None
-        return write_record(self._folder / f"game-{self._games:06d}{suffix_of(position.game.name)}", position, names)
-
-
-def write_record(
-    path: Path, position: Position, names: tuple[str, str], clock: Callable[[], float] = time.time
-) -> Path:
-    """Writes the record of a game; returns the file.
-
-    Args:
-        path: The file; a file that exists is replaced.
-        position: The last position.
-        names: The players, the first mover first.
-        clock: Seconds since 1970.
-
-    Raises:
-        ActorError: The file cannot be written (NOT_WRITTEN).
-    """
-    date = time.strftime("%Y.%m.%d", time.localtime(clock()))
-    try:
-        path.write_text(text_of(position, names, date).render(), encoding="utf-8")
-    except OSError as error:
-        raise _failed(path, error) from error
-    return path
+        path = self._folder / f"game-{self._games:06d}{suffix_of(position.game.name)}"
+        try:
+            path.write_text(text_of(position, names, time.strftime("%Y.%m.%d")).render(), encoding="utf-8")
+        except OSError as error:
+            raise _failed(path, error) from error
+        return path
 
 
 def text_of(position: Position, names: tuple[str, str], date: str) -> GameText:

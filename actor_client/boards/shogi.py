@@ -16,16 +16,12 @@ from rollcast.enums import ImageLayout, ObservationKind
 from rollcast.specs import ObservationSpec
 
 from actor_client.boards.positions import OBSERVATION, BadNotation, Game, Numbers, Position
-from actor_client.boards.shogi_moves import is_in_check, legal_moves
+from actor_client.boards.shogi_moves import FILES, PROMOTED, SQUARES, WHITE, is_in_check, legal_moves
 
-SQUARES: Final = 81
-FILES: Final = 9
 DEFAULT_MAX_PLIES: Final = 512
 HAND: Final = "PLNSGBR"
 """Pieces of a hand in OpenSpiel's order."""
 _PIECES: Final = f"{HAND}K"
-_PROMOTED: Final = 8
-_WHITE: Final = 16
 _KINGS_AND_HANDS: Final = {"P": 18, "L": 4, "N": 4, "S": 4, "G": 4, "B": 2, "R": 2, "K": 2}
 _FIRST_DROP: Final = SQUARES * SQUARES * 2
 
@@ -100,13 +96,13 @@ _USI: Final = _usi_of_moves()
 
 def _turned_codes() -> NDArray[np.uint8]:
     """Returns the code of each square after the players are exchanged, uint8 [32]."""
-    codes = np.arange(2 * _WHITE)
-    turned = (codes + _WHITE) % (2 * _WHITE)
-    return np.where(codes % _WHITE == 0, 0, turned).astype(np.uint8)
+    codes = np.arange(2 * WHITE)
+    turned = (codes + WHITE) % (2 * WHITE)
+    return np.where(codes % WHITE == 0, 0, turned).astype(np.uint8)
 
 
 _TURNED: Final = _turned_codes()
-_PLANE_CODES: Final = np.array([*_CODES, *(code + _WHITE for code in _CODES)], np.uint8)
+_PLANE_CODES: Final = np.array([*_CODES, *(code + WHITE for code in _CODES)], np.uint8)
 
 
 class ShogiPosition(Position):
@@ -128,11 +124,6 @@ class ShogiPosition(Position):
         """The position in SFEN, with the number of the next move."""
         return str(self.state)
 
-    @property
-    def repetitions(self) -> int:
-        """Returns the number of times that the position has occurred, this one included."""
-        return int(self.state.num_repetitions(self.state))
-
     def _apply(self, raw: int) -> None:
         """Plays OpenSpiel's move, and changes squares and hands with it."""
         squares, hands, mine = self.squares, self.hands, 7 * self.mover
@@ -141,13 +132,13 @@ class ShogiPosition(Position):
             target, promotes = divmod(rest, 2)
             taken = squares[target]
             if taken:
-                hands[mine + (taken - 1) % _PROMOTED] += 1
-            squares[target] = squares[origin] + promotes * _PROMOTED
+                hands[mine + (taken - 1) % PROMOTED] += 1
+            squares[target] = squares[origin] + promotes * PROMOTED
             squares[origin] = 0
         else:
             piece, target = divmod(raw - _FIRST_DROP, SQUARES)
             hands[mine + piece] -= 1
-            squares[target] = piece + 1 + self.mover * _WHITE
+            squares[target] = piece + 1 + self.mover * WHITE
         super()._apply(raw)
 
     def _end(self) -> None:
@@ -277,13 +268,13 @@ def _read_sfen(sfen: str) -> tuple[bytearray, bytearray]:
     at, promoted = 0, 0
     for letter in board.replace("/", ""):
         if letter == "+":
-            promoted = _PROMOTED
+            promoted = PROMOTED
         elif letter.isdigit():
             at += int(letter)
         else:
             rank, file = divmod(at, FILES)  # from White's back rank, as text is written
             code = _PIECES.index(letter.upper()) + 1 + promoted
-            squares[SQUARES - FILES * (rank + 1) + file] = code if letter.isupper() else code + _WHITE
+            squares[SQUARES - FILES * (rank + 1) + file] = code if letter.isupper() else code + WHITE
             at, promoted = at + 1, 0
     for count, letter in re.findall(r"([0-9]*)([A-Za-z])", in_hand):
         hands[HAND.index(letter.upper()) + (0 if letter.isupper() else len(HAND))] = int(count or 1)
@@ -326,6 +317,6 @@ def _letter(code: int) -> str:
     """Returns a piece as in SFEN, or a dot."""
     if not code:
         return "."
-    piece = code % _WHITE - 1
-    letter = _PIECES[piece % _PROMOTED]
-    return ("+" if piece >= _PROMOTED else "") + (letter if code < _WHITE else letter.lower())
+    piece = code % WHITE - 1
+    letter = _PIECES[piece % PROMOTED]
+    return ("+" if piece >= PROMOTED else "") + (letter if code < WHITE else letter.lower())

@@ -7,10 +7,10 @@ and codes are those of `actor_client.boards.shogi`.
 
 from typing import Final
 
-_SQUARES: Final = 81
-_FILES: Final = 9
-_WHITE: Final = 16
-_PROMOTED: Final = 8
+SQUARES: Final = 81
+FILES: Final = 9
+WHITE: Final = 16
+PROMOTED: Final = 8
 _PAWN, _LANCE, _KNIGHT, _GOLD, _KING = 1, 2, 3, 5, 8
 _HAND_KINDS: Final = 7
 
@@ -47,12 +47,12 @@ Ray = tuple[int, ...]
 
 def _rays() -> list[list[tuple[Ray, ...]]]:
     """Returns the lines of squares that a piece reaches, by its code and square; the nearest square is first."""
-    found: list[list[tuple[Ray, ...]]] = [[() for _ in range(_SQUARES)] for _ in range(2 * _WHITE)]
-    for code in range(2 * _WHITE):
-        kind, sign = code % _WHITE, 1 if code < _WHITE else -1
+    found: list[list[tuple[Ray, ...]]] = [[() for _ in range(SQUARES)] for _ in range(2 * WHITE)]
+    for code in range(2 * WHITE):
+        kind, sign = code % WHITE, 1 if code < WHITE else -1
         lines = [(step, 1) for step in _STEPS.get(kind, ())]
-        lines += [(step, _FILES) for step in _SLIDES.get(kind, ())]
-        for square in range(_SQUARES):
+        lines += [(step, FILES) for step in _SLIDES.get(kind, ())]
+        for square in range(SQUARES):
             rays = (_line(square, sign * right, sign * forward, most) for (right, forward), most in lines)
             found[code][square] = tuple(ray for ray in rays if ray)
     return found
@@ -60,13 +60,13 @@ def _rays() -> list[list[tuple[Ray, ...]]]:
 
 def _line(square: int, right: int, forward: int, most: int) -> Ray:
     """Returns the squares of a line that are on the board."""
-    rank, file = divmod(square, _FILES)
+    rank, file = divmod(square, FILES)
     squares = []
     for distance in range(1, most + 1):
         to_rank, to_file = rank + distance * forward, file + distance * right
-        if not (0 <= to_rank < _FILES and 0 <= to_file < _FILES):
+        if not (0 <= to_rank < FILES and 0 <= to_file < FILES):
             break
-        squares.append(_FILES * to_rank + to_file)
+        squares.append(FILES * to_rank + to_file)
     return tuple(squares)
 
 
@@ -77,7 +77,7 @@ _REACHED: Final = [[frozenset(square for ray in rays for square in ray) for rays
 def is_attacked(squares: bytearray, target: int, by: int) -> bool:
     """Returns whether any piece of a seat attacks a square."""
     for square, code in enumerate(squares):
-        if code and code // _WHITE == by and target in _REACHED[code][square]:
+        if code and code // WHITE == by and target in _REACHED[code][square]:
             for ray in _RAYS[code][square]:
                 for reached in ray:
                     if reached == target:
@@ -89,7 +89,7 @@ def is_attacked(squares: bytearray, target: int, by: int) -> bool:
 
 def is_in_check(squares: bytearray, seat: int) -> bool:
     """Returns whether the king of a seat is attacked."""
-    return is_attacked(squares, squares.index(_KING + _WHITE * seat), 1 - seat)
+    return is_attacked(squares, squares.index(_KING + WHITE * seat), 1 - seat)
 
 
 def legal_moves(squares: bytearray, hands: bytearray, mover: int) -> list[int]:
@@ -106,15 +106,15 @@ def legal_moves(squares: bytearray, hands: bytearray, mover: int) -> list[int]:
 def _board_moves(squares: bytearray, mover: int) -> list[int]:
     moves = []
     for origin, code in enumerate(squares):
-        if not code or code // _WHITE != mover:
+        if not code or code // WHITE != mover:
             continue
         for ray in _RAYS[code][origin]:
             for target in ray:
                 taken = squares[target]
-                if taken and taken // _WHITE == mover:
+                if taken and taken // WHITE == mover:
                     break
                 if _is_safe(squares, origin, target, mover):
-                    moves += [2 * (_SQUARES * origin + target) + way for way in _ways(code, origin, target, mover)]
+                    moves += [2 * (SQUARES * origin + target) + way for way in _ways(code, origin, target, mover)]
                 if taken:
                     break
     return moves
@@ -129,8 +129,8 @@ def _is_safe(squares: bytearray, origin: int, target: int, mover: int) -> bool:
 
 def _ways(code: int, origin: int, target: int, mover: int) -> list[int]:
     """Returns whether a piece may stay as it is (0), promote (1), or both."""
-    kind = code % _WHITE
-    if kind > _PROMOTED - 1 or kind == _GOLD:
+    kind = code % WHITE
+    if kind > PROMOTED - 1 or kind == _GOLD:
         return [0]
     enters = max(_rank(origin, mover), _rank(target, mover)) >= 6
     ways = [0] if _rank(target, mover) <= _last_rank(kind) else []
@@ -139,8 +139,8 @@ def _ways(code: int, origin: int, target: int, mover: int) -> list[int]:
 
 def _rank(square: int, mover: int) -> int:
     """Returns the rank as the mover counts it, 0 for the own back rank."""
-    rank = square // _FILES
-    return rank if mover == 0 else _FILES - 1 - rank
+    rank = square // FILES
+    return rank if mover == 0 else FILES - 1 - rank
 
 
 def _last_rank(kind: int) -> int:
@@ -154,16 +154,16 @@ def _drops(squares: bytearray, hands: bytearray, mover: int) -> list[int]:
         if not hands[_HAND_KINDS * mover + piece]:
             continue
         kind = piece + 1
-        for target in range(_SQUARES):
+        for target in range(SQUARES):
             if squares[target] or _rank(target, mover) > _last_rank(kind):
                 continue
-            if kind == _PAWN and kind + _WHITE * mover in squares[target % _FILES :: _FILES]:
+            if kind == _PAWN and kind + WHITE * mover in squares[target % FILES :: FILES]:
                 continue
             after = bytearray(squares)
-            after[target] = kind + _WHITE * mover
+            after[target] = kind + WHITE * mover
             if is_in_check(after, mover) or (kind == _PAWN and _mates(after, hands, mover)):
                 continue
-            moves.append(2 * _SQUARES * _SQUARES + _SQUARES * piece + target)
+            moves.append(2 * SQUARES * SQUARES + SQUARES * piece + target)
     return moves
 
 

@@ -8,7 +8,8 @@ that is away for a night is tried at least twice a minute.
 
 import random
 import time
-from typing import Protocol
+from collections.abc import Callable
+from typing import TypeAlias
 
 BASE_SECONDS = 0.2
 SMALLEST_CAP_SECONDS = 2.0
@@ -18,12 +19,8 @@ CAP_SHARE_OF_OUTAGE = 1 / 30
 SPREAD_SECONDS = 0.5
 
 
-class Clock(Protocol):
-    """A monotonic clock."""
-
-    def __call__(self) -> float:
-        """Returns seconds since some moment."""
-        ...
+Clock: TypeAlias = Callable[[], float]
+"""Returns monotonic seconds."""
 
 
 class Backoff:

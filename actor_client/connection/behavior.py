@@ -263,11 +263,6 @@ class BehaviorPort:
         return self._behavior.settings.awaits_assignment
 
     @property
-    def memory_stride(self) -> int:
-        """Rows between recorded memories; 0 = the policy has none."""
-        return self._behavior.settings.memory_stride
-
-    @property
     def team(self) -> int:
         """The team that was declared."""
         return self._team

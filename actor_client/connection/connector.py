@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import Executor
 from typing import Final
 
@@ -114,10 +114,10 @@ class Connector:
             ActorError: A retry would not help.
         """
         state = self._state
-        await first_of(self._open(endpoint), self._closing())
+        await first_of(self._open(endpoint), state.closing.wait())
         if self._opening:
             return  # closed before there was a connection
-        try:
+        async with self._closed_by_errors(endpoint):
             await first_of(
                 Uplink(state, endpoint).run(),
                 Downlink(state, self._declarations, endpoint, self._load, self._workers).run(),
@@ -125,11 +125,6 @@ class Connector:
                 self._declarations.serve(endpoint),
                 self._flushed(),
             )
-        except WireError as error:
-            raise await self._ended(endpoint, error) from None
-        except ActorError as failure:
-            await self._close(endpoint, session_pb2.CLOSE_REASON_ERROR, failure.message)
-            raise
         await self._close(endpoint, state.close_reason, state.close_message)
 
     async def _open(self, endpoint: Endpoint) -> None:
@@ -171,26 +166,25 @@ class Connector:
             dropped_steps=dropped_steps,
         )
         state.notices.forget("unreachable")
-        try:
+        async with self._closed_by_errors(endpoint):
             await self._declarations.repeat(endpoint)
-        except WireError as error:
-            raise await self._ended(endpoint, error) from None
-        except ActorError as failure:
-            await self._close(endpoint, session_pb2.CLOSE_REASON_ERROR, failure.message)
-            raise
         state.changed.set()
 
-    async def _ended(self, endpoint: Endpoint, error: WireError) -> Exception:
-        """Returns the error that ends the actor after closing its session, or the given one if a retry may help."""
-        failure = self._fatal(error, opening=False)
-        if failure is None:
-            return error
-        await self._close(endpoint, session_pb2.CLOSE_REASON_ERROR, failure.message)
-        return failure
+    @contextlib.asynccontextmanager
+    async def _closed_by_errors(self, endpoint: Endpoint) -> AsyncIterator[None]:
+        """Closes the session if an error of the block ends the actor.
 
-    async def _closing(self) -> None:
-        """Waits until the actor closes."""
-        await self._state.closing.wait()
+        Raises:
+            WireError: A retry may help.
+            ActorError: It ends the actor.
+        """
+        try:
+            yield
+        except (WireError, ActorError) as error:
+            failure = self._fatal(error, opening=False) if isinstance(error, WireError) else error
+            if failure is not None:
+                await self._close(endpoint, session_pb2.CLOSE_REASON_ERROR, failure.message)
+            raise failure or error from None
 
     async def _flushed(self) -> None:
         """Waits until the actor has closed and the time for the last chunks is over."""

@@ -125,7 +125,7 @@ def _late(name: str, seconds: float) -> WireError:
     return WireError(text, code=grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
-async def first_of(*coroutines: Coroutine[object, object, None]) -> None:
+async def first_of(*coroutines: Coroutine[object, object, object]) -> None:
     """Runs coroutines until one returns or raises; the others are cancelled and awaited.
 
     Raises:

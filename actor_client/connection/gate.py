@@ -8,6 +8,7 @@ attribute is meaningful alone and the learner tolerates an extra step.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from rollcast.enums import HoldReason, member
 from rollcast.v1 import trajectory_pb2
 
 
@@ -29,8 +30,9 @@ class ActiveHold:
 
     @property
     def word(self) -> str:
-        """The reason, for logs."""
-        return _word(self.reason)
+        """The reason, for logs: the name of a HoldReason in lower case; its number if this revision does not know it."""
+        known = member(HoldReason, self.reason)
+        return str(self.reason) if known is None else known.name.lower()
 
 
 class Gate:
@@ -119,14 +121,3 @@ class Gate:
         """Counts a chunk at its first transmission; its number may have made it slightly larger."""
         self.waiting_bytes -= estimated_bytes
         self.sent_bytes += size_bytes
-
-
-def _word(reason: int) -> str:
-    """Returns the name of a HoldReason in lower case; its number if this revision does not know it."""
-    if reason in trajectory_pb2.HoldReason.values():
-        return (
-            trajectory_pb2.HoldReason.Name(trajectory_pb2.HoldReason.ValueType(reason))
-            .removeprefix("HOLD_REASON_")
-            .lower()
-        )
-    return str(reason)

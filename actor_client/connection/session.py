@@ -81,6 +81,7 @@ class Session:
         opponent: Name of the script that plays opponents; empty for none.
 
     Attributes:
+        instance_id: Id of this process.
         session_id: Id of the session; empty before the first opening.
         epoch: Grows with each opening of one session.
         generation: The learner's start at the last opening.
@@ -90,18 +91,13 @@ class Session:
     def __init__(self, actor_name: str | None, client_version: str, opponent: str = "") -> None:
         self._opponent = opponent
         self._client_version = client_version
-        self._instance_id = str(uuid.uuid4())
-        self._actor_name = actor_name or f"actor-{self._instance_id[:4]}"
+        self.instance_id = str(uuid.uuid4())
+        self._actor_name = actor_name or f"actor-{self.instance_id[:4]}"
         self.session_id = ""
         self.epoch = 0
         self.generation = 0
         self.next_sequence = 1
         self._forgotten = False
-
-    @property
-    def instance_id(self) -> str:
-        """Id of this process."""
-        return self._instance_id
 
     def forget(self) -> None:
         """Abandons the session, because both sides disagree on its numbers; the next opening begins another one."""
@@ -117,7 +113,7 @@ class Session:
         request = session_pb2.OpenSessionRequest(
             protocol_revision=limits.PROTOCOL_REVISION,
             actor_name=self._actor_name,
-            instance_id=self._instance_id,
+            instance_id=self.instance_id,
             client_version=self._client_version,
             policy_encodings=["zstd"],
             opponent=self._opponent,

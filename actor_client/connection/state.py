@@ -102,6 +102,7 @@ class ConnectionState:
         times: Times of the present session.
         uploading: The upload stream is open.
         subscribed: The policy stream is open.
+        gates: All gates of the present session and generation, by number.
         closing: Set to send the remaining data and close the session.
         outage_bytes: Most bytes of chunks that are recorded without a connection; 0 = none are.
     """
@@ -146,7 +147,7 @@ class ConnectionState:
         self.times = SessionTimes(self.rollout, self.counts)
         self.uploading = False
         self.subscribed = False
-        self._gates: dict[int, Gate] = {}
+        self.gates: dict[int, Gate] = {}
         self._loop = asyncio.get_running_loop()
 
     def wake(self) -> None:
@@ -172,14 +173,9 @@ class ConnectionState:
 
     def gate(self, index: int) -> Gate | None:
         """Returns the gate of a number in the present session; credit may arrive before the answer to a declaration."""
-        if index not in self._gates and index < MAX_BEHAVIORS:
-            self._gates[index] = Gate(self.session.generation)
-        return self._gates.get(index)
-
-    @property
-    def gates(self) -> dict[int, Gate]:
-        """All gates of the present session and generation, by number."""
-        return self._gates
+        if index not in self.gates and index < MAX_BEHAVIORS:
+            self.gates[index] = Gate(self.session.generation)
+        return self.gates.get(index)
 
     def opened(self, opening: Opening, run: RunInfo, keeps: Callable[[OutgoingChunk], bool]) -> int:
         """Applies an opening. Chunks that the learner received are acked; those that it can no longer use are dropped.
@@ -210,7 +206,7 @@ class ConnectionState:
             )
             self.counts.chunks_acked += len(settled)
             count(self.counts.chunks_dropped, reason, len(dropped))
-            self._gates = {}
+            self.gates = {}
             return sum(outgoing.rows for outgoing in dropped)
 
     def assign(self, assignment: policy_pb2.Assignment) -> None:

@@ -1,7 +1,7 @@
 """The interface of a batch of environments for the rollout."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,12 @@ IntArray = NDArray[np.int32]
 MaskArray = NDArray[np.uint8]
 Observations = list[NDArray[Any]]
 """One array per observation of the spec, in its order and dtype."""
+NEXT_STEP: Final = "NextStep"
+SAME_STEP: Final = "SameStep"
+"""Kinds of automatic reset of a vector environment; see `actor_client.envs.vector.VectorBatch`."""
+NO_ENDS: Final = np.zeros(0, np.uint8)
+"""The ends of a step with which no episode ended."""
+NO_ENDS.setflags(write=False)
 Infos = Mapping[str, float]
 
 

@@ -18,12 +18,12 @@ from rollcast.specs import BehaviorSpec, ObservationSpec
 from actor_client.envs import conventions
 from actor_client.envs.base import EnvBatch, FloatArray, IntArray, Observations, StepResult, WrappedBatch
 from actor_client.envs.errors import UnknownEnvironment, UnsupportedSpace, one_line
-from actor_client.envs.imports import import_callable, import_module, refuse_file
+from actor_client.envs.imports import import_callable, import_extra, import_module, refuse_file
 from actor_client.envs.scalar import ScalarBatch
 from actor_client.envs.vector import VectorBatch
 from actor_client.envs.video import RENDER_MODE
 from actor_client.envs.wrappers import Wrapping
-from actor_client.exits import ActorError, ExitCode
+from actor_client.exits import ActorError
 
 DEFAULT_BEHAVIOR: Final = "Behavior"
 _NOTHING_AROUND: Final = Wrapping()
@@ -71,9 +71,7 @@ def make_env_batch(
         UnsupportedSpace: A space cannot be sent.
         ActorError: gymnasium is not installed.
     """
-    if num_envs < 1:
-        raise UnknownEnvironment(f"num_envs is {num_envs}; at least 1 environment is needed")
-    _require_gymnasium()
+    import_extra("gymnasium", "gymnasium", "actor,gym")
     is_callable = _names_callable(env)
     wrapping.check(env, vector=vector, is_callable=is_callable)
     maker = _maker(env, num_envs if vector else None, dict(env_kwargs or {}))
@@ -205,13 +203,6 @@ def _refuse_pettingzoo(env: str, made: Any) -> None:
         f"{env} returned {type(made).__name__}, a PettingZoo environment ({interface} interface); use "
         f"rollcast act pettingzoo --env {env}"
     )
-
-
-def _require_gymnasium() -> None:
-    try:
-        importlib.import_module("gymnasium")
-    except ImportError as error:
-        raise ActorError(ExitCode.MISSING_EXTRA, f"gymnasium is not installed; {install('actor,gym')}") from error
 
 
 def _check(spec: BehaviorSpec) -> None:

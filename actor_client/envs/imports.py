@@ -6,7 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
+from rollcast.extras import install
+
 from actor_client.envs.errors import UnknownEnvironment, one_line
+from actor_client.exits import ActorError, ExitCode
 
 
 def import_callable(
@@ -54,6 +57,23 @@ def import_module(named: str, module: str) -> Any:
             where = "; gym is no longer maintained: write `import gymnasium as gym` in its place"
         said = f"{named}: module {module} cannot be imported: {one_line(error)}{where}"
         raise UnknownEnvironment(said, error) from error
+
+
+def import_extra(module: str, name: str, extras: str) -> Any:
+    """Imports a module of a package that an extra installs.
+
+    Args:
+        module: The module.
+        name: Name of the package, for the message.
+        extras: Extras that install it.
+
+    Raises:
+        ActorError: It is not installed (MISSING_EXTRA).
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ActorError(ExitCode.MISSING_EXTRA, f"{name} is not installed; {install(extras)}") from error
 
 
 def refuse_file(named: str, file: Path, name: str) -> NoReturn:

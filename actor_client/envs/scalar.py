@@ -9,7 +9,7 @@ from rollcast.enums import SegmentEnd
 from rollcast.specs import BehaviorSpec
 from rollcast.v1 import policy_pb2
 
-from actor_client.envs.base import FloatArray, IntArray, MaskArray, Observations, StepResult
+from actor_client.envs.base import NO_ENDS, FloatArray, IntArray, MaskArray, Observations, StepResult
 from actor_client.envs.errors import RESET_VALUES, STEP_VALUES, EnvironmentFailed, count_fault, info_fault
 from actor_client.envs.infos import (
     ACTION_MASK,
@@ -27,8 +27,6 @@ from actor_client.envs.tracebacks import place_of_code
 
 _log = structlog.get_logger(__name__)
 
-_NO_ENDS: Final = np.zeros(0, np.uint8)
-_NO_ENDS.setflags(write=False)
 # Stands in for the result of a step that raised; its length is right, so that the step's own error is reported.
 _NO_RESULT: Final[Any] = (None,) * len(STEP_VALUES)
 
@@ -126,7 +124,7 @@ class ScalarBatch:
             if not ended:
                 self._renew_masks(infos)
                 return StepResult(
-                    self._observations.encode(observations), reward_array, ended, _NO_ENDS, None, None, (), None
+                    self._observations.encode(observations), reward_array, ended, NO_ENDS, None, None, (), None
                 )
             # Encoded before the reset, because an environment may reuse the array that it returns.
             final_observations = self._observations.encode([observations[index] for index in ended])

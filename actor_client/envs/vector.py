@@ -10,7 +10,16 @@ from rollcast.enums import SegmentEnd
 from rollcast.specs import BehaviorSpec
 from rollcast.v1 import policy_pb2
 
-from actor_client.envs.base import FloatArray, IntArray, MaskArray, Observations, StepResult
+from actor_client.envs.base import (
+    NEXT_STEP,
+    NO_ENDS,
+    SAME_STEP,
+    FloatArray,
+    IntArray,
+    MaskArray,
+    Observations,
+    StepResult,
+)
 from actor_client.envs.errors import RESET_VALUES, STEP_VALUES, EnvironmentFailed, count_fault, info_fault
 from actor_client.envs.infos import (
     LATE_MASK,
@@ -27,11 +36,6 @@ from actor_client.envs.tracebacks import place_of_code
 
 _log = structlog.get_logger(__name__)
 
-_NO_ENDS: Final = np.zeros(0, np.uint8)
-_NO_ENDS.setflags(write=False)
-
-NEXT_STEP: Final = "NextStep"
-SAME_STEP: Final = "SameStep"
 DISABLED: Final = "Disabled"
 
 
@@ -152,7 +156,7 @@ class VectorBatch:
         ended: list[int] = np.flatnonzero(ended_at).tolist()
         if not ended:
             self._renew_masks(infos)
-            return StepResult(self._encode(observations), rewards, ended, _NO_ENDS, None, None, (), ignored)
+            return StepResult(self._encode(observations), rewards, ended, NO_ENDS, None, None, (), ignored)
         branches = self.spec.action.discrete_branches
         # With SAME_STEP, the infos are the new episode's, and the old one's are nested in them.
         last_infos = infos.get("final_info", {}) if self._mode == SAME_STEP else infos

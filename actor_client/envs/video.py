@@ -17,6 +17,7 @@ import structlog
 from numpy.typing import NDArray
 from rollcast.extras import install
 
+from actor_client.envs.base import NEXT_STEP, SAME_STEP
 from actor_client.envs.errors import UnknownEnvironment, one_line
 from actor_client.envs.tensors import as_array
 from actor_client.exits import ActorError, ExitCode
@@ -27,8 +28,6 @@ DEFAULT_FPS: Final = 30
 """Frames per second if an environment gives none (`metadata["render_fps"]`), as in gymnasium."""
 _QUALITY: Final = "25"
 """The constant rate factor of ffmpeg: a smaller one gives better and larger videos."""
-NEXT_STEP: Final = "NextStep"
-SAME_STEP: Final = "SameStep"
 
 _EXTRA: Final = "video"
 

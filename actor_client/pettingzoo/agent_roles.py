@@ -7,7 +7,6 @@ from fnmatch import fnmatchcase
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from rollcast.errors import BadSpec
 from rollcast.specs import BehaviorSpec, mismatches
 
@@ -72,10 +71,6 @@ class Form:
         if not self._nothing:
             self._nothing.extend(np.zeros((0, *each.shape), each.dtype) for each in self.spec.observations)
         return self._nothing
-
-    def singles(self, continuous: NDArray[np.float32] | None, discrete: NDArray[np.int32] | None) -> list[Any]:
-        """Returns one action per agent; see `ActionPlan.singles`."""
-        return self.actions.singles(continuous, discrete)
 
     @property
     def all_allowed(self) -> MaskArray:

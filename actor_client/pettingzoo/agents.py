@@ -5,8 +5,6 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from actor_client.envs.errors import RESET_VALUES, STEP_VALUES, count_fault, info_fault
 
-_PARALLEL: Final = ("reset", "step", "agents", "observation_space", "action_space")
-_TURNS: Final = (*_PARALLEL, "last", "agent_selection")
 _NO_INFO: Final[Mapping[str, Any]] = {}
 
 

@@ -11,7 +11,7 @@ from actor_client.adapters import AgentAdapter
 from actor_client.connection.link import LearnerLink
 from actor_client.connection.session import RunInfo
 from actor_client.endings import limited, watching
-from actor_client.envs.errors import EnvironmentFailed, EnvironmentFailedTooOften, UnknownEnvironment, one_line
+from actor_client.envs.errors import EnvironmentFailed, UnknownEnvironment, one_line
 from actor_client.envs.factory import DEFAULT_BEHAVIOR, behavior_of
 from actor_client.exits import ActorError, ExitCode
 from actor_client.pettingzoo.agent_roles import AgentRoles, RoleRules, unmatched
@@ -20,7 +20,7 @@ from actor_client.pettingzoo.batches import Reader
 from actor_client.pettingzoo.environment import AgentEnvironment, Calls, close
 from actor_client.pettingzoo.factory import make_agents
 from actor_client.rollout.agents.stepping import SteppingLoop
-from actor_client.rollout.failures import FailureLog, FailureRate
+from actor_client.rollout.failures import FailureLog
 from actor_client.rollout.vector.watch import OneCall
 from actor_client.running import Actor, behavior_of_run, run_actor
 from actor_client.settings.agents import PettingZooSettings
@@ -122,13 +122,13 @@ class PettingZooAdapter(AgentAdapter):
                         link=link,
                         calls=calls,
                         share=settings.group_reward,
+                        max_failures=settings.max_env_failures,
                     )
                 )
             loop = EnvironmentLoop(
                 link,
                 run.assignment,
                 environments,
-                max_env_failures=settings.max_env_failures,
                 script=self._script,
                 observe=self.observe,
                 heartbeat=actor.heartbeat,
@@ -146,7 +146,6 @@ class EnvironmentLoop(SteppingLoop[AgentEnvironment]):
         link: The connection; opened already.
         assignment: The learner's assignment at the opening.
         environments: The environments; the number of each is its index.
-        max_env_failures: Failures in a row of one environment that end the actor; see `FailureRate`.
         **options: See `SteppingLoop`.
     """
 
@@ -155,13 +154,10 @@ class EnvironmentLoop(SteppingLoop[AgentEnvironment]):
         link: LearnerLink,
         assignment: policy_pb2.Assignment,
         environments: Sequence[AgentEnvironment],
-        *,
-        max_env_failures: int,
         **options: Any,
     ) -> None:
         super().__init__(link, assignment, environments, **options)
         self._books = link.books
-        self._rates = [FailureRate(max_env_failures) for _ in self._simulators]
         self._failures = FailureLog(link.counts)
 
     def _fail(self, simulator: AgentEnvironment, failure: EnvironmentFailed) -> None:
@@ -176,11 +172,11 @@ class EnvironmentLoop(SteppingLoop[AgentEnvironment]):
         self._loop.drop(worker, LOST)
         discarded = self._discarded_steps() - before
         self._rollout.env_discarded_steps += discarded
-        traceback = self._failures.add(failure, simulator.failures_in_row, discarded_steps=discarded)
-        rate = self._rates[worker]
-        if rate.failed(simulator.steps) and not self._link.stopping:
-            raise EnvironmentFailedTooOften(rate.failures, simulator.steps - rate.since_steps, failure, traceback)
-        self._resumes_at[worker] = self._clock() + simulator.pause_seconds
+        rate = simulator.rate
+        traceback = self._failures.add(failure, rate.in_row(simulator.steps), discarded_steps=discarded)
+        if not self._link.stopping:
+            rate.check(failure, traceback)
+        self._resumes_at[worker] = self._clock() + rate.pause_seconds
 
     def _discarded_steps(self) -> int:
         return sum(books.discarded.get(LOST, 0) for books in self._books().values())

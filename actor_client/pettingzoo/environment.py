@@ -23,7 +23,7 @@ from actor_client.policy.actions import Actions
 from actor_client.rollout.agents.interface import AgentRequest
 from actor_client.rollout.agents.stepping import AgentReport
 from actor_client.rollout.evaluation import OTHER_STREAM
-from actor_client.rollout.failures import LONGEST_REMAKE_PAUSE_SECONDS, REMAKE_PAUSE_SECONDS
+from actor_client.rollout.failures import FailureRate
 from actor_client.rollout.link import SessionLink
 from actor_client.rollout.vector.environments import CLOSE, CONSTRUCTION, RESET, STEP
 
@@ -75,6 +75,7 @@ class AgentEnvironment:
         link: The session, for seeds.
         calls: Notes calls, for the watch.
         share: See `GroupReward`.
+        max_failures: See `FailureRate`.
 
     Attributes:
         worker: Number of the environment in this actor.
@@ -82,6 +83,7 @@ class AgentEnvironment:
         reset_due: Its next exchange is answered with a reset.
         revision: Revision of the parameters of the present episode; 0 = none reach the environment.
         steps: Steps taken.
+        rate: Judges its failures.
     """
 
     def __init__(
@@ -94,12 +96,14 @@ class AgentEnvironment:
         link: SessionLink,
         calls: Calls,
         share: GroupReward,
+        max_failures: int,
     ) -> None:
         self.worker = worker
         self.is_running = False
         self.reset_due = False
         self.revision = 0
         self.steps = 0
+        self.rate = FailureRate(max_failures)
         self._make = make
         self._roles = roles
         self._link = link
@@ -108,8 +112,6 @@ class AgentEnvironment:
         self._parameters = EnvironmentParameters(1)
         self._assignment: policy_pb2.Assignment | None = None
         self._failures = 0
-        self._in_row = 0
-        self._failed_at_steps = 0
         self._resets = 0
         self._process = os.getpid()
         self._actions: Mapping[str, Any] | None = None
@@ -136,16 +138,6 @@ class AgentEnvironment:
     def takes_parameters(self) -> bool:
         """True if environment parameters reach the environment."""
         return self._setter is not None or self._takes_options
-
-    @property
-    def failures_in_row(self) -> int:
-        """Number of failures since the last successful step."""
-        return self._in_row if self.steps == self._failed_at_steps else 0
-
-    @property
-    def pause_seconds(self) -> float:
-        """Seconds between the last failure and the next attempt, doubled with each consecutive failure."""
-        return min(REMAKE_PAUSE_SECONDS * 2.0 ** min(max(0, self._in_row - 1), 30), LONGEST_REMAKE_PAUSE_SECONDS)
 
     @property
     def is_ready(self) -> bool:
@@ -247,7 +239,7 @@ class AgentEnvironment:
         """Returns another seed after each failure and evaluation, and the same seed for each evaluation."""
         parts = () if self._assignment is None else self._assignment.behaviors
         is_evaluation = any(part.purpose == int(Purpose.EVALUATE) for part in parts)
-        life = OTHER_STREAM + self.failures_in_row if is_evaluation else self._failures + self._resets
+        life = OTHER_STREAM + self.rate.in_row(self.steps) if is_evaluation else self._failures + self._resets
         return environment_seed(self._link.run_seed, self._link.actor_index, self.worker, life=life)
 
     def _remake(self) -> None:
@@ -264,8 +256,7 @@ class AgentEnvironment:
 
     def fail(self, failure: EnvironmentFailed) -> None:
         """Closes the environment after a failure; the next `advance` makes it again."""
-        self._in_row = self.failures_in_row + 1
-        self._failed_at_steps = self.steps
+        self.rate.failed(self.steps)
         self._failures += 1
         self.is_running = self.reset_due = False
         failure.forget()

@@ -7,14 +7,11 @@ import sys
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
-from rollcast.extras import install
-
 from actor_client.envs.errors import UnknownEnvironment, one_line
-from actor_client.envs.imports import import_callable, import_module
-from actor_client.exits import ActorError, ExitCode
+from actor_client.envs.imports import import_callable, import_extra, import_module
+from actor_client.exits import ActorError
 from actor_client.pettingzoo.agents import Agents, agents_of
 
-EXTRA: Final = "actor,pettingzoo"
 PARTICLES: Final = "mpe2"
 """The package of the particle environments, which PettingZoo's registry does not have."""
 _MAKERS: Final = ("parallel_env", "env")
@@ -100,10 +97,7 @@ def _particle(env: str) -> Callable[..., Any] | None:
 
 
 def _pettingzoo() -> Any:
-    try:
-        return importlib.import_module("pettingzoo")
-    except ImportError as error:
-        raise ActorError(ExitCode.MISSING_EXTRA, f"PettingZoo is not installed; {install(EXTRA)}") from error
+    return import_extra("pettingzoo", "PettingZoo", "actor,pettingzoo")
 
 
 def _nearest(env: str) -> str:

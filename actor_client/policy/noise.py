@@ -1,6 +1,7 @@
 """Random numbers for action draws, drawn in blocks because one numpy call costs more than sixteen numbers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 import numpy as np
@@ -17,6 +18,15 @@ _STREAM_KEY: Final = 0x6E6F6973
 """Separates action noise from environment seeds, which derive from the same run seed."""
 
 FloatArray = NDArray[np.float32]
+
+
+_Draw = Callable[[np.random.Generator, int, int], FloatArray]
+"""Returns numbers of a generator, [steps, size]."""
+
+
+class _Source(Protocol):
+    def take(self) -> FloatArray:
+        """Returns the numbers of the next step."""
 
 
 class Noise:
@@ -42,37 +52,43 @@ class Noise:
         sequence = np.random.SeedSequence((run_seed, actor_index, _STREAM_KEY))
         normal, gumbel, uniform = (np.random.Generator(np.random.Philox(child)) for child in sequence.spawn(3))
         self.agents = agents
-        self._normal = _Blocks(agents, continuous_size, lambda shape: normal.standard_normal(shape, dtype=np.float32))
-        self._gumbel = _Blocks(agents, logits_size, lambda shape: _gumbel(gumbel, *shape))
-        self._uniform = _Blocks(agents, continuous_size, lambda shape: _centered(uniform, shape))
+        self._blocks = (
+            _Blocks(agents, continuous_size, partial(_normal, normal)),
+            _Blocks(agents, logits_size, partial(_gumbel, gumbel)),
+            _Blocks(agents, continuous_size, partial(_uniform, uniform)),
+        )
+        self._sources: Sequence[_Source] = self._blocks
 
     def resize(self, agents: int) -> None:
         """Sets the number of agents; numbers that were drawn and not used remain available to them."""
         self.agents = agents
-        self._normal.resize(agents)
-        self._gumbel.resize(agents)
-        self._uniform.resize(agents)
+        for blocks in self._blocks:
+            blocks.resize(agents)
 
     def normal(self) -> FloatArray:
         """Returns new standard normal numbers, float32 [B, n]; they stay valid but must not be written to."""
-        return self._normal.take()
+        return self._sources[0].take()
 
     def gumbel(self) -> FloatArray:
         """Returns new standard Gumbel numbers, float32 [B, sum of branches]; they must not be written to."""
-        return self._gumbel.take()
+        return self._sources[1].take()
 
     def uniform(self) -> FloatArray:
         """Returns new uniform numbers in (-1, 1), float32 [B, n]; they must not be written to."""
-        return self._uniform.take()
+        return self._sources[2].take()
 
 
-def _centered(generator: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
+def _uniform(generator: np.random.Generator, steps: int, size: int) -> FloatArray:
     """Returns uniform numbers, odd multiples of 2^-24, so that -1, 0 and 1 are never among them."""
-    numbers = generator.random(shape, dtype=np.float32)  # multiples of 2^-24, from 0
+    numbers = generator.random((steps, size), dtype=np.float32)  # multiples of 2^-24, from 0
     numbers *= np.float32(2.0)
     numbers -= np.float32(1.0)
     numbers += np.float32(2.0**-24)
     return numbers
+
+
+def _normal(generator: np.random.Generator, steps: int, size: int) -> FloatArray:
+    return generator.standard_normal((steps, size), dtype=np.float32)
 
 
 def _gumbel(generator: np.random.Generator, steps: int, size: int) -> FloatArray:
@@ -94,7 +110,7 @@ class _Blocks:
     A block is a list of rows, one per agent, so that the number of agents may change within a block.
     """
 
-    def __init__(self, agents: int, size: int, draw: Callable[[tuple[int, int]], FloatArray]) -> None:
+    def __init__(self, agents: int, size: int, draw: Callable[[int, int], FloatArray]) -> None:
         self._agents = agents
         self._size = size
         self._draw = draw
@@ -122,7 +138,7 @@ class _Blocks:
         agents = self._agents
         if len(self._block) - self._at < max(agents, 1):
             steps = max(1, min(MAX_BLOCK_STEPS, MAX_BLOCK_NUMBERS // max(1, agents * self._size)))
-            self._block = self._draw((steps * agents, self._size))
+            self._block = self._draw(steps * agents, self._size)
             self._at = 0
         count = min(self._most_parts, (len(self._block) - self._at) // agents) if agents else 1
         self._most_parts = MAX_BLOCK_STEPS
@@ -134,10 +150,6 @@ class _Blocks:
 
 _ROUND_KEY: Final = 0x6C6F636B
 """Separates these numbers from all others that derive from the same run seed."""
-
-
-class _Draw(Protocol):
-    def __call__(self, generator: np.random.Generator, steps: int, size: int) -> FloatArray: ...
 
 
 class RoundNoise(Noise):
@@ -170,7 +182,7 @@ class RoundNoise(Noise):
         normals, gumbels, uniforms = (
             [np.random.Generator(np.random.Philox(kinds[kind])) for kinds in seeds] for kind in range(3)
         )
-        self._rounds = (
+        self._sources = (
             _Draws(normals, self._continuous_size, _normal),
             _Draws(gumbels, self._logits_size, _gumbel),
             _Draws(uniforms, self._continuous_size, _uniform),
@@ -180,26 +192,6 @@ class RoundNoise(Noise):
         """Sets the number of environments; restarts the round for them."""
         self.agents = agents
         self.begin(self._version)
-
-    def normal(self) -> FloatArray:
-        """Returns new standard normal numbers, float32 [E, n]; they must not be written to."""
-        return self._rounds[0].take()
-
-    def gumbel(self) -> FloatArray:
-        """Returns new standard Gumbel numbers, float32 [E, sum of branches]; they must not be written to."""
-        return self._rounds[1].take()
-
-    def uniform(self) -> FloatArray:
-        """Returns new uniform numbers in (-1, 1), float32 [E, n]; they must not be written to."""
-        return self._rounds[2].take()
-
-
-def _uniform(generator: np.random.Generator, steps: int, size: int) -> FloatArray:
-    return _centered(generator, (steps, size))
-
-
-def _normal(generator: np.random.Generator, steps: int, size: int) -> FloatArray:
-    return generator.standard_normal((steps, size), dtype=np.float32)
 
 
 class _Draws:

@@ -1,6 +1,6 @@
 """Builds chunks of closed segments and finished episodes: the columns of trajectory.proto, within the limits."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
@@ -217,15 +217,7 @@ class ChunkBuilder:
             return []
         if self.fits(int(segments.lengths.sum()), len(segments)):
             return [segments]
-        slices = split(
-            segments.lengths.tolist(),
-            row_bytes=self._row_bytes,
-            segment_bytes=self.segment_bytes,
-            budget_bytes=self._budget_bytes,
-            max_rows=self._limits.max_chunk_steps,
-            bundles=segments.bundles,
-        )
-        return [segments.part(rows) for rows in slices]
+        return [segments.part(rows) for rows in split(segments.lengths.tolist(), self.fits, segments.bundles)]
 
     def _chunk(self, generation: int) -> Chunk:
         return Chunk(generation=generation, behavior_index=self._behavior_index, team=self._team, agents=self._agents)
@@ -269,31 +261,17 @@ def _put(chunk: Chunk, columns: dict[str, NDArray[Any]], role: ColumnRole) -> No
 
 
 def split(
-    lengths: Sequence[int],
-    *,
-    row_bytes: int,
-    segment_bytes: int,
-    budget_bytes: int,
-    max_rows: int,
-    bundles: Sequence[int] | None = None,
+    lengths: Sequence[int], fits: Callable[[int, int], bool], bundles: Sequence[int] | None = None
 ) -> list[slice]:
-    """Returns consecutive slices of segments, each within both limits if its first segment is.
+    """Returns consecutive slices of segments, each of which fits if its first segment does.
 
-    A bundle is split only if it alone exceeds a limit.
+    A bundle is split only if it alone does not fit.
 
     Args:
         lengths: Rows of each segment.
-        row_bytes: Bytes of a row.
-        segment_bytes: Bytes of a segment without its rows.
-        budget_bytes: Most bytes of a slice.
-        max_rows: Most rows of a slice; 0 = no limit.
+        fits: Returns whether a total number of rows in a number of segments fits a slice.
         bundles: Sizes of consecutive runs of segments that should stay together; None = each is alone.
     """
-
-    def fits(rows: int, segments: int) -> bool:
-        within = rows * row_bytes + segments * segment_bytes <= budget_bytes
-        return within and (not max_rows or rows <= max_rows)
-
     slices: list[slice] = []
     begin, at, rows = 0, 0, 0
     for size in bundles or [1] * len(lengths):

@@ -6,7 +6,7 @@ import structlog
 from rollcast.throttle import Throttle
 
 from actor_client.counts import RolloutCounts
-from actor_client.envs.errors import EnvironmentFailed
+from actor_client.envs.errors import EnvironmentFailed, EnvironmentFailedTooOften
 from actor_client.logs import indented
 
 REMAKE_PAUSE_SECONDS: Final = 0.25
@@ -25,31 +25,56 @@ class FailureRate:
 
     Args:
         most: Number of consecutive failures that is too many.
-
-    Attributes:
-        failures: Failures since the bucket was last empty.
-        since_steps: Steps taken before the first of these failures.
+        pause_seconds: See `REMAKE_PAUSE_SECONDS`.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, pause_seconds: float = REMAKE_PAUSE_SECONDS) -> None:
         self._most = most
+        self._first_pause_seconds = pause_seconds
         self._level = 0.0
-        self._steps = 0
-        self.failures = 0
-        self.since_steps = 0
+        self._steps = 0  # steps before the last failure
+        self._in_row = 0
+        self._failures = 0  # since the bucket was last empty
+        self._since_steps = 0  # steps before the first of these failures
 
-    def failed(self, steps: int) -> bool:
-        """Counts a failure; returns whether failures are too frequent.
+    def in_row(self, steps: int) -> int:
+        """Returns the number of failures since the last successful step.
+
+        Args:
+            steps: Steps of every environment taken so far.
+        """
+        return self._in_row if steps == self._steps else 0
+
+    @property
+    def pause_seconds(self) -> float:
+        """Seconds between the last failure and the next attempt, doubled with each consecutive failure."""
+        return min(self._first_pause_seconds * 2.0 ** min(self._in_row - 1, 30), LONGEST_REMAKE_PAUSE_SECONDS)
+
+    def failed(self, steps: int) -> None:
+        """Counts a failure.
 
         Args:
             steps: Steps of every environment taken so far.
         """
         left = max(0.0, self._level - (steps - self._steps) / STEPS_PER_FAILURE)
         if left == 0.0:
-            self.failures, self.since_steps = 0, steps
+            self._failures, self._since_steps = 0, steps
+        self._in_row = self.in_row(steps) + 1
         self._level, self._steps = left + 1.0, steps
-        self.failures += 1
-        return self._level >= self._most
+        self._failures += 1
+
+    def check(self, last: EnvironmentFailed, traceback: str) -> None:
+        """Checks that failures are not too frequent.
+
+        Args:
+            last: The newest failure.
+            traceback: Its traceback, unless it was logged.
+
+        Raises:
+            EnvironmentFailedTooOften: They are.
+        """
+        if self._level >= self._most:
+            raise EnvironmentFailedTooOften(self._failures, self._steps - self._since_steps, last, traceback)
 
 
 class FailureLog:

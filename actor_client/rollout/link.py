@@ -77,10 +77,6 @@ class BehaviorLink(Protocol):
         """True if the behavior has self-play: a behavior id acts only once an assignment gives it a task."""
 
     @property
-    def memory_stride(self) -> int:
-        """Rows between recorded memories; 0 = the policy has none."""
-
-    @property
     def team(self) -> int:
         """The team that was declared."""
 

@@ -1,13 +1,12 @@
 """Settings of `rollcast act pettingzoo`, with rules for the names of agents."""
 
 import re
-from typing import Annotated, Final, Literal, NamedTuple, Self
+from typing import Final, Literal, NamedTuple, Self
 
 from pydantic import field_validator, model_validator
-from pydantic_settings import NoDecode
 from rollcast.limits import behavior_name_fault
 
-from actor_client.settings.commands import EnvironmentSettings, Script, split_names
+from actor_client.settings.commands import EnvironmentSettings, Names, Script
 
 
 class Rule(NamedTuple):
@@ -34,16 +33,11 @@ MAX_TEAM: Final = 2**31 - 1
 class PettingZooSettings(EnvironmentSettings):
     """Settings of `rollcast act pettingzoo`; the flags of the same names explain them."""
 
-    behavior: Annotated[tuple[str, ...], NoDecode] = ()
-    team: Annotated[tuple[str, ...], NoDecode] = ()
-    group: Annotated[tuple[str, ...], NoDecode] = ()
+    behavior: Names = ()
+    team: Names = ()
+    group: Names = ()
     group_reward: Literal["own", "sum", "mean"] = "own"
     opponent: Script | None = None
-
-    @field_validator("behavior", "team", "group", mode="before")
-    @classmethod
-    def _read_rules(cls, value: object) -> object:
-        return split_names(value)
 
     @field_validator("behavior")
     @classmethod

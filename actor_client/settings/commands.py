@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 from typing import Annotated, Any, Final, Self
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from rollcast.addresses import is_loopback, split_address
 from rollcast.limits import SCRIPT_PATTERN
@@ -181,8 +181,43 @@ def check_script(name: str) -> str:
     return name
 
 
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_names)]
+"""Several words."""
+Callables = Annotated[Names, AfterValidator(check_callables)]
+"""Several names of callables."""
 Script = Annotated[str, AfterValidator(check_script)]
 """Name of a scripted opponent."""
+
+
+def read_json(value: object) -> object:
+    """Returns the object that a text in JSON is; flags and variables are texts.
+
+    Raises:
+        ValueError: The text is none.
+    """
+    if not isinstance(value, str):
+        return value
+    try:
+        found = json.loads(value)
+    except ValueError as error:
+        raise ValueError(f"is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ValueError('is not a JSON object; write one, as in {"render_mode": "rgb_array"}')  # noqa: TRY004 - pydantic
+    return found
+
+
+def read_words(value: object) -> object:
+    """Returns the words of a variable, which are separated as in a shell, or are a JSON list.
+
+    Raises:
+        ValueError: The text has another form.
+    """
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value) if value.lstrip().startswith("[") else shlex.split(value)
+    except ValueError as error:
+        raise ValueError(f"is not a list of arguments: {error}") from None
 
 
 class SteppingSettings(CommonSettings):
@@ -197,20 +232,7 @@ class EnvironmentSettings(SteppingSettings):
     """Settings of every command that makes the environments that a user names."""
 
     env: str = Field(min_length=1)
-    env_kwargs: dict[str, Any] = Field(default_factory=dict)
-
-    @field_validator("env_kwargs", mode="before")
-    @classmethod
-    def _read_json(cls, value: object) -> object:
-        if not isinstance(value, str):
-            return value
-        try:
-            found = json.loads(value)
-        except ValueError as error:
-            raise ValueError(f"is not JSON: {error}") from None
-        if not isinstance(found, dict):
-            raise ValueError('is not a JSON object; write one, as in {"render_mode": "rgb_array"}')  # noqa: TRY004 - pydantic
-        return found
+    env_kwargs: Annotated[dict[str, Any], BeforeValidator(read_json)] = Field(default_factory=dict)
 
 
 class GymSettings(EnvironmentSettings):
@@ -220,22 +242,12 @@ class GymSettings(EnvironmentSettings):
     behavior: str | None = Field(default=None, min_length=1)
     policy: str | None = Field(default=None, min_length=1)
     seed: int = Field(default=0, ge=0, lt=2**31)
-    wrap: Annotated[tuple[str, ...], NoDecode] = ()
+    wrap: Callables = ()
     frame_stack: int = Field(default=1, ge=1, le=MAX_FRAMES)
     frame_skip: int = Field(default=1, ge=1, le=MAX_FRAMES)
     max_episode_steps: int | None = Field(default=None, ge=1)
     video: Path | None = None
     video_every: int = Field(default=100, ge=1)
-
-    @field_validator("wrap", mode="before")
-    @classmethod
-    def _read_wrappers(cls, value: object) -> object:
-        return split_names(value)
-
-    @field_validator("wrap")
-    @classmethod
-    def _check_wrappers(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return check_callables(value)
 
     @model_validator(mode="after")
     def _check_pairs(self) -> Self:
@@ -265,8 +277,8 @@ class UnitySettings(CommonSettings):
     num_envs: int = Field(default=1, ge=1, le=MAX_PLAYERS)
     base_port: int | None = Field(default=None, ge=1, le=_LARGEST_PORT)
     player_address: str = DEFAULT_LISTEN
-    env_args: Annotated[tuple[str, ...] | None, NoDecode] = None
-    allow_env_args: Annotated[tuple[str, ...], NoDecode] = ()
+    env_args: Annotated[tuple[str, ...] | None, NoDecode, BeforeValidator(read_words)] = None
+    allow_env_args: Names = ()
     no_graphics: bool | None = None
     no_graphics_monitor: bool | None = None
     timeout_wait: Seconds | None = None
@@ -279,29 +291,8 @@ class UnitySettings(CommonSettings):
     )
     quiet_seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     error_file: Path | None = None
-    side_channel: Annotated[tuple[str, ...], NoDecode] = ()
+    side_channel: Callables = ()
     opponent: Script | None = None
-
-    @field_validator("env_args", mode="before")
-    @classmethod
-    def _read_words(cls, value: object) -> object:
-        """Returns the words of a variable, which are separated as in a shell, or are a JSON list."""
-        if not isinstance(value, str):
-            return value
-        try:
-            return json.loads(value) if value.lstrip().startswith("[") else shlex.split(value)
-        except ValueError as error:
-            raise ValueError(f"is not a list of arguments: {error}") from None
-
-    @field_validator("side_channel", "allow_env_args", mode="before")
-    @classmethod
-    def _read_names(cls, value: object) -> object:
-        return split_names(value)
-
-    @field_validator("side_channel")
-    @classmethod
-    def _check_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return check_callables(value)
 
     @field_validator("player_address")
     @classmethod

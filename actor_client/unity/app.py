@@ -174,14 +174,13 @@ class UnityAdapter(AgentAdapter):
 
     def metrics(self) -> "PlayerMetrics":
         """Returns the metrics of players."""
-        from actor_client.unity.metrics import PlayerMetrics, PlayersSnapshot, snapshot  # noqa: PLC0415 - loads prometheus_client
+        from actor_client.unity.metrics import PlayerMetrics  # noqa: PLC0415 - loads prometheus_client
 
-        def read() -> PlayersSnapshot:
-            counts = AgentCounts() if self._gateway is None else self._gateway.counts
-            restarts = 0 if self._supervisor is None else self._supervisor.restarts
-            return snapshot(self._conversations, counts, restarts)
-
-        return PlayerMetrics(read)
+        return PlayerMetrics(
+            self._conversations,
+            lambda: AgentCounts() if self._gateway is None else self._gateway.counts,
+            lambda: 0 if self._supervisor is None else self._supervisor.restarts,
+        )
 
     def _say_where(self) -> None:
         settings, ports = self._settings, self._settings.ports

@@ -63,7 +63,6 @@ class Gateway:
         script: Plays opponents; None if their policies do.
         demos: Records demonstrations; None records none.
         heartbeat: Updated in each round.
-        clock: Monotonic seconds.
 
     Attributes:
         counts: Counts over all players.
@@ -80,7 +79,6 @@ class Gateway:
         script: ScriptedOpponent | None = None,
         demos: PlayerDemos | None = None,
         heartbeat: Heartbeat | None = None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._link = link
         self._run = run_info
@@ -88,7 +86,6 @@ class Gateway:
         self._conversations = tuple(conversations)
         self._heartbeat = heartbeat or Heartbeat()
         self.counts = AgentCounts()
-        self._clock = clock
         self._players = [
             PlayerState(conversation.worker, channels(conversation.worker)) for conversation in conversations
         ]
@@ -99,12 +96,12 @@ class Gateway:
             self.counts,
             script=script,
             observe=None if demos is None else demos.of,
-            clock=clock,
+            clock=time.monotonic,
         )
         self._rollout = link.counts
         self._log = structlog.get_logger()
         self._turn = threading.Lock()
-        self._poll_due = clock()
+        self._poll_due = time.monotonic()
         self._failure: BaseException | None = None
 
     def run(self) -> None:
@@ -182,7 +179,7 @@ class Gateway:
             self._loop.note_waits()
         if self._mailbox.empty:
             self._link.wait(WAIT_SECONDS)
-        now = self._clock()
+        now = time.monotonic()
         if now >= self._poll_due:
             self._poll_due = now + WAIT_SECONDS
             with self._turn:

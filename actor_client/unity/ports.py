@@ -10,6 +10,7 @@ from actor_client.exits import ActorError, ExitCode
 from actor_client.settings.addresses import Ports
 
 LOOPBACK: Final = ("127.0.0.1", "::1")
+"""Addresses to listen on: a player resolves `localhost` to either and tries only that one."""
 
 
 def require_free(ports: Ports) -> None:

@@ -14,7 +14,6 @@ from actor_client.platform import own_user, users_of_connection
 from actor_client.settings.addresses import Ports
 from actor_client.unity.ports import fault_of, is_absent, refused
 
-"""Addresses to listen on: a player resolves `localhost` to either and tries only that one."""
 MAX_REPLY_BYTES: Final = 4 * 1024 * 1024
 """Largest message that a player's gRPC accepts by default; players change no options."""
 _SERVICE: Final = "communicator_objects.UnityToExternalProto"

@@ -1,7 +1,7 @@
 """Describes a policy and how to act with it: the header that precedes its bytes."""
 
-from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, TypeVar
 
 from rollcast import limits
 from rollcast.enums import Distribution, Dtype, Encoding, PolicyFormat, Squash, member
@@ -81,30 +81,8 @@ class PolicyDescription:
 
     def to_message(self) -> policy_pb2.PolicyHeader:
         """Encodes the description as a message."""
-        return policy_pb2.PolicyHeader(
-            behavior_index=self.behavior_index,
-            behavior=self.behavior,
-            generation=self.generation,
-            version=self.version,
-            optimizer_steps=self.optimizer_steps,
-            env_steps_trained=self.env_steps_trained,
-            architecture_hash=self.architecture_hash,
-            inputs=self.inputs,
-            outputs=self.outputs,
-            continuous_distribution=self.continuous_distribution,  # type: ignore[arg-type]
-            discrete_distribution=self.discrete_distribution,  # type: ignore[arg-type]
-            action_transform=self.action_transform.to_message(),
-            memory_size=self.memory_size,
-            memory_stride=self.memory_stride,
-            dtype=self.dtype,  # type: ignore[arg-type]
-            format=self.format,  # type: ignore[arg-type]
-            encoding=self.encoding,  # type: ignore[arg-type]
-            size_bytes=self.size_bytes,
-            encoded_bytes=self.encoded_bytes,
-            sha256=self.sha256,
-            deterministic=self.deterministic,
-            uniform=self.uniform,
-        )
+        values: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
+        return policy_pb2.PolicyHeader(**values | {"action_transform": self.action_transform.to_message()})
 
     @classmethod
     def from_message(cls, message: policy_pb2.PolicyHeader) -> "PolicyDescription":
@@ -113,30 +91,18 @@ class PolicyDescription:
         Raises:
             PolicyCorrupt: The header contradicts itself or policy.proto.
         """
-        description = cls(
-            behavior_index=message.behavior_index,
-            behavior=message.behavior,
-            generation=message.generation,
-            version=message.version,
-            optimizer_steps=message.optimizer_steps,
-            env_steps_trained=message.env_steps_trained,
-            architecture_hash=message.architecture_hash,
-            inputs=tuple(message.inputs),
-            outputs=tuple(message.outputs),
-            continuous_distribution=_known(Distribution, message.continuous_distribution, "continuous distribution"),
-            discrete_distribution=_known(Distribution, message.discrete_distribution, "discrete distribution"),
-            action_transform=_transform(message),
-            memory_size=message.memory_size,
-            memory_stride=message.memory_stride,
-            dtype=_known(Dtype, message.dtype, "weight type"),
-            format=_known(PolicyFormat, message.format, "format"),
-            encoding=_known(Encoding, message.encoding, "encoding"),
-            size_bytes=message.size_bytes,
-            encoded_bytes=message.encoded_bytes,
-            sha256=message.sha256,
-            deterministic=message.deterministic,
-            uniform=message.uniform,
-        )
+        values: dict[str, Any] = {each.name: getattr(message, each.name) for each in fields(cls)}
+        values |= {
+            "inputs": tuple(message.inputs),
+            "outputs": tuple(message.outputs),
+            "continuous_distribution": _known(Distribution, message.continuous_distribution, "continuous distribution"),
+            "discrete_distribution": _known(Distribution, message.discrete_distribution, "discrete distribution"),
+            "action_transform": _transform(message),
+            "dtype": _known(Dtype, message.dtype, "weight type"),
+            "format": _known(PolicyFormat, message.format, "format"),
+            "encoding": _known(Encoding, message.encoding, "encoding"),
+        }
+        description = cls(**values)
         _check(description)
         return description
 

@@ -23,6 +23,7 @@ A status carries `google.rpc.ErrorInfo` (reason, domain, metadata) and, if waiti
 # ruff: noqa: N818 - the classes carry the protocol's reasons as names
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import ClassVar, Final, cast
@@ -55,6 +56,10 @@ class WireError(Exception):
     default_code: ClassVar[grpc.StatusCode] = grpc.StatusCode.UNKNOWN
     default_reason: ClassVar[str] = ""
 
+    def __init_subclass__(cls) -> None:
+        """Makes the class's name the reason: MALFORMED_CHUNK of MalformedChunk."""
+        cls.default_reason = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", cls.__name__).upper()
+
     def __init__(
         self,
         message: str,
@@ -76,189 +81,162 @@ class MalformedChunk(WireError):
     """A chunk breaks the form in trajectory.proto; the sender has a bug."""
 
     default_code = grpc.StatusCode.INVALID_ARGUMENT
-    default_reason = "MALFORMED_CHUNK"
 
 
 class BadSpec(WireError):
     """A behavior spec contradicts itself or spec.proto."""
 
     default_code = grpc.StatusCode.INVALID_ARGUMENT
-    default_reason = "BAD_SPEC"
 
 
 class BadRequest(WireError):
     """A message is incomplete, out of bounds or out of order."""
 
     default_code = grpc.StatusCode.INVALID_ARGUMENT
-    default_reason = "BAD_REQUEST"
 
 
 class SpecMismatch(WireError):
     """An actor's spec differs from the one that defines the run; both are in the metadata."""
 
     default_code = grpc.StatusCode.FAILED_PRECONDITION
-    default_reason = "SPEC_MISMATCH"
 
 
 class UnknownBehavior(WireError):
     """The behavior is not in the run file (FAILED_PRECONDITION), or was not declared (pass NOT_FOUND as the code)."""
 
     default_code = grpc.StatusCode.FAILED_PRECONDITION
-    default_reason = "UNKNOWN_BEHAVIOR"
 
 
 class StepTooLarge(WireError):
     """A single step does not fit the largest chunk."""
 
     default_code = grpc.StatusCode.FAILED_PRECONDITION
-    default_reason = "STEP_TOO_LARGE"
 
 
 class RingTooSmall(WireError):
     """The learner's ring is too small for the settings of the run file."""
 
     default_code = grpc.StatusCode.FAILED_PRECONDITION
-    default_reason = "RING_TOO_SMALL"
 
 
 class Untrainable(WireError):
     """The declared behavior cannot be trained with this run file on this machine."""
 
     default_code = grpc.StatusCode.FAILED_PRECONDITION
-    default_reason = "UNTRAINABLE"
 
 
 class CreditExceeded(WireError):
     """More steps were sent than the credit allows; the sender has a bug."""
 
     default_code = grpc.StatusCode.FAILED_PRECONDITION
-    default_reason = "CREDIT_EXCEEDED"
 
 
 class SessionExpired(WireError):
     """The learner does not know the session, or no longer knows it."""
 
     default_code = grpc.StatusCode.NOT_FOUND
-    default_reason = "SESSION_EXPIRED"
 
 
 class SessionFenced(WireError):
     """A newer epoch of the session exists: another process has taken it over."""
 
     default_code = grpc.StatusCode.FAILED_PRECONDITION
-    default_reason = "SESSION_FENCED"
 
 
 class StreamSuperseded(WireError):
     """A newer stream of the same session and kind replaced this one."""
 
     default_code = grpc.StatusCode.FAILED_PRECONDITION
-    default_reason = "STREAM_SUPERSEDED"
 
 
 class SequenceGap(WireError):
     """A chunk arrived whose predecessors are missing: open the stream again and resend."""
 
     default_code = grpc.StatusCode.OUT_OF_RANGE
-    default_reason = "SEQUENCE_GAP"
 
 
 class TooManySessions(WireError):
     """The learner admits no more actors at present."""
 
     default_code = grpc.StatusCode.RESOURCE_EXHAUSTED
-    default_reason = "TOO_MANY_SESSIONS"
 
 
 class TooManyAgents(WireError):
     """The agents that other actors claim leave no room for a declaration at present."""
 
     default_code = grpc.StatusCode.RESOURCE_EXHAUSTED
-    default_reason = "TOO_MANY_AGENTS"
 
 
 class TooManyCalls(WireError):
     """A session has too many calls of one kind open, or too many uploads have not begun."""
 
     default_code = grpc.StatusCode.RESOURCE_EXHAUSTED
-    default_reason = "TOO_MANY_CALLS"
 
 
 class Quarantined(WireError):
     """The learner shuts out an actor that broke the form of the protocol too often."""
 
     default_code = grpc.StatusCode.RESOURCE_EXHAUSTED
-    default_reason = "QUARANTINED"
 
 
 class TooSlow(WireError):
     """A message was not sent or not taken in time."""
 
     default_code = grpc.StatusCode.ABORTED
-    default_reason = "TOO_SLOW"
 
 
 class Draining(WireError):
     """The learner is about to stop."""
 
     default_code = grpc.StatusCode.UNAVAILABLE
-    default_reason = "DRAINING"
 
 
 class VersionEvicted(WireError):
     """The learner no longer holds the policy version, or does not hold it yet."""
 
     default_code = grpc.StatusCode.NOT_FOUND
-    default_reason = "VERSION_EVICTED"
 
 
 class ProtocolTooOld(WireError):
     """The actor's protocol revision is older than the oldest that the learner supports."""
 
     default_code = grpc.StatusCode.FAILED_PRECONDITION
-    default_reason = "PROTOCOL_TOO_OLD"
 
 
 class Unauthenticated(WireError):
     """The caller has no valid token or certificate."""
 
     default_code = grpc.StatusCode.UNAUTHENTICATED
-    default_reason = "UNAUTHENTICATED"
 
 
 class NotAllowed(WireError):
     """The caller is known and may not do this: another role is needed, or the session belongs to another principal."""
 
     default_code = grpc.StatusCode.PERMISSION_DENIED
-    default_reason = "NOT_ALLOWED"
 
 
 class NotQuarantined(WireError):
     """An operator names an actor that is not shut out."""
 
     default_code = grpc.StatusCode.NOT_FOUND
-    default_reason = "NOT_QUARANTINED"
 
 
 class NothingToSave(WireError):
     """A checkpoint was requested before any behavior was declared."""
 
     default_code = grpc.StatusCode.FAILED_PRECONDITION
-    default_reason = "NOTHING_TO_SAVE"
 
 
 class CheckpointFailed(WireError):
     """A checkpoint could not be written."""
 
     default_code = grpc.StatusCode.INTERNAL
-    default_reason = "CHECKPOINT_FAILED"
 
 
 class Unexpected(WireError):
     """A bug of the peer, whose log has the traceback under the incident id."""
 
     default_code = grpc.StatusCode.INTERNAL
-    default_reason = "UNEXPECTED"
 
     @classmethod
     def with_incident(cls, incident: str) -> "Unexpected":
@@ -272,7 +250,6 @@ class PolicyCorrupt(WireError):
     """A received policy is incomplete, too large, or does not match its header. Raised locally, never sent."""
 
     default_code = grpc.StatusCode.DATA_LOSS
-    default_reason = "POLICY_CORRUPT"
 
 
 BY_REASON: Final[Mapping[str, type[WireError]]] = MappingProxyType(

@@ -5,21 +5,12 @@ from dataclasses import replace
 
 from rollcast import limits
 from rollcast.descriptions import PolicyDescription
-from rollcast.enums import Distribution, Dtype, Encoding, PolicyFormat
+from rollcast.enums import Encoding
 from rollcast.errors import MalformedChunk, PolicyCorrupt
 from rollcast.tensors import unpack
 from rollcast.v1 import policy_pb2
 
-__all__ = [
-    "Distribution",
-    "Dtype",
-    "Encoding",
-    "PolicyAssembler",
-    "PolicyDescription",
-    "PolicyFormat",
-    "describe_payload",
-    "frames",
-]
+__all__ = ["PolicyAssembler", "PolicyDescription", "describe_payload", "frames"]
 
 
 def describe_payload(description: PolicyDescription, payload: bytes) -> PolicyDescription:

@@ -2,31 +2,17 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
 from rollcast import limits
-from rollcast.enums import DimensionProperty, ImageLayout, ObservationKind, ObservationRole, Squash
+from rollcast.enums import DimensionProperty, ImageLayout, ObservationKind, ObservationRole
 from rollcast.errors import BadSpec
 from rollcast.spec_checks import check_behavior
 from rollcast.tensors import dtype_from_wire, dtype_to_wire
-from rollcast.transforms import ActionTransform
 from rollcast.v1 import spec_pb2
-
-__all__ = [
-    "ActionSpec",
-    "ActionTransform",
-    "BehaviorSpec",
-    "DimensionProperty",
-    "ImageLayout",
-    "ObservationKind",
-    "ObservationRole",
-    "ObservationSpec",
-    "Squash",
-    "mismatches",
-]
 
 # Names, types, shapes and lengths of the columns of a chunk with one segment of one row, without their data.
 _COLUMN_OVERHEAD_BYTES = 2 * limits.MAX_RANK + 128
@@ -148,14 +134,8 @@ class ActionSpec:
 
     def to_message(self) -> spec_pb2.ActionSpec:
         """Encodes the spec as a message."""
-        return spec_pb2.ActionSpec(
-            continuous_size=self.continuous_size,
-            discrete_branches=self.discrete_branches,
-            continuous_low=self.continuous_low,
-            continuous_high=self.continuous_high,
-            descriptions=self.descriptions,
-            first_choices=self.first_choices,
-        )
+        values: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
+        return spec_pb2.ActionSpec(**values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,20 +203,9 @@ class BehaviorSpec:
             BadSpec: The first fault, with value and limit.
         """
         check_behavior(message)
-        action = message.action
-        return cls(
-            name=message.name,
-            observations=tuple(_observation(observation) for observation in message.observations),
-            action=ActionSpec(
-                continuous_size=action.continuous_size,
-                discrete_branches=tuple(action.discrete_branches),
-                continuous_low=tuple(action.continuous_low),
-                continuous_high=tuple(action.continuous_high),
-                descriptions=tuple(action.descriptions),
-                first_choices=tuple(action.first_choices),
-            ),
-            grouped=message.grouped,
-        )
+        action: dict[str, Any] = {each.name: getattr(message.action, each.name) for each in fields(ActionSpec)}
+        observations = tuple(_observation(observation) for observation in message.observations)
+        return cls(message.name, observations, ActionSpec(**action), message.grouped)
 
 
 def mismatches(ours: BehaviorSpec, theirs: BehaviorSpec) -> list[str]:

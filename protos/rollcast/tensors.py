@@ -15,8 +15,6 @@ from rollcast.enums import Dtype, Encoding
 from rollcast.errors import MalformedChunk
 from rollcast.v1 import tensor_pb2
 
-__all__ = ["Dtype", "Encoding", "decode", "dtype_from_wire", "dtype_to_wire", "encode", "unpack"]
-
 COMPRESSION_LEVEL: Final = 1  # about 0.9 GB/s; higher levels gain little on experience and cost the actor steps
 COMPRESSION_PAYS_BELOW: Final = 0.8
 

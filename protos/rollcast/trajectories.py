@@ -5,6 +5,7 @@ The form of a chunk (names, roles, types, shapes, counts, enum ranges) is checke
 """
 
 from collections.abc import Mapping
+from typing import Any, Final
 
 from rollcast import limits
 from rollcast.chunk_checks import (
@@ -18,27 +19,20 @@ from rollcast.chunk_checks import (
 )
 from rollcast.chunks import Chunk, GameRecord
 from rollcast.columns import ColumnForm, column_forms
-from rollcast.enums import ActionSource, ColumnRole, GroupEnd, HoldReason, Purpose, SegmentEnd, StatAggregation, member
+from rollcast.enums import ColumnRole, member
 from rollcast.errors import MalformedChunk
 from rollcast.faults import find_data_fault
 from rollcast.specs import BehaviorSpec
 from rollcast.tensors import decode, encode
 from rollcast.v1 import session_pb2, trajectory_pb2
 
-__all__ = [
-    "ActionSource",
-    "Chunk",
-    "ColumnRole",
-    "GroupEnd",
-    "HoldReason",
-    "Purpose",
-    "SegmentEnd",
-    "StatAggregation",
-    "decode_chunk",
-    "decode_header",
-    "encode_chunk",
-    "find_data_fault",
-]
+__all__ = ["Chunk", "decode_chunk", "decode_header", "encode_chunk", "find_data_fault"]
+
+
+_NUMBERS: Final = (
+    *("sequence", "generation", "behavior_index", "team", "base_version", "produced_steps", "ghost_steps"),
+    *("segments", "rows", "episodes", "agents", "lockstep_round"),
+)
 
 
 def encode_chunk(chunk: Chunk, *, compress: frozenset[str] = frozenset()) -> trajectory_pb2.Chunk:
@@ -53,19 +47,9 @@ def encode_chunk(chunk: Chunk, *, compress: frozenset[str] = frozenset()) -> tra
         KeyError: A column has no role.
     """
     return trajectory_pb2.Chunk(
-        sequence=chunk.sequence,
-        generation=chunk.generation,
-        behavior_index=chunk.behavior_index,
-        team=chunk.team,
-        base_version=chunk.base_version,
-        produced_steps=chunk.produced_steps,
+        **_numbers(chunk),
         discarded=[session_pb2.ReasonCount(reason=reason, steps=n) for reason, n in sorted(chunk.discarded.items())],
-        ghost_steps=chunk.ghost_steps,
         age_us=round(chunk.age_seconds * 1e6),
-        segments=chunk.segments,
-        rows=chunk.rows,
-        episodes=chunk.episodes,
-        agents=chunk.agents,
         columns=[
             trajectory_pb2.Column(
                 name=name,
@@ -76,9 +60,13 @@ def encode_chunk(chunk: Chunk, *, compress: frozenset[str] = frozenset()) -> tra
         ],
         stat_keys=chunk.stat_keys,
         opponents=chunk.opponents,
-        lockstep_round=chunk.lockstep_round,
         game_record=None if chunk.game_record is None else encode_game_record(chunk.game_record),
     )
+
+
+def _numbers(chunk: Chunk | trajectory_pb2.Chunk) -> dict[str, Any]:
+    """Returns the numbers that a chunk and its message have under the same names."""
+    return {name: getattr(chunk, name) for name in _NUMBERS}
 
 
 def encode_game_record(record: GameRecord) -> trajectory_pb2.GameRecord:
@@ -134,22 +122,11 @@ def decode_header(message: trajectory_pb2.Chunk) -> Chunk:
     """
     check_message(message)
     return Chunk(
-        sequence=message.sequence,
-        generation=message.generation,
-        behavior_index=message.behavior_index,
-        team=message.team,
-        base_version=message.base_version,
-        produced_steps=message.produced_steps,
+        **_numbers(message),
         discarded=decode_discarded(message),
-        ghost_steps=message.ghost_steps,
         age_seconds=message.age_us * 1e-6,
-        segments=message.segments,
-        rows=message.rows,
-        episodes=message.episodes,
-        agents=message.agents,
         stat_keys=tuple(message.stat_keys),
         opponents=tuple(message.opponents),
-        lockstep_round=message.lockstep_round,
         game_record=decode_game_record(message),
     )
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Coroutine, Mapping
-from typing import Any, Self, TypeVar
+from collections.abc import Mapping
+from typing import Any, Self
 
 from learner.link.to_front import Pace
 from learner.link.to_trainers import Experience
@@ -13,15 +12,13 @@ from learner.service.ingest.snapshots import snapshot
 from learner.shared.policies import StoredPolicy
 from learner.shared.runfolder.snapshots import SnapshotFiles
 from learner.shared.settings.options import RunOptions
-from tests.actor_client.scripted import DEAD_SECONDS
+from tests.actor_client.scripted import InThread
 from tests.learner.service.calls.harness import Learner
 from tests.learner.service.calls.samples import make_options
 from tests.ports import reserve_ports
 
-T = TypeVar("T")
 
-
-class RealLearner:
+class RealLearner(InThread):
     """Starts, restarts and stops the service at one port.
 
     Attributes:
@@ -47,26 +44,13 @@ class RealLearner:
         self.port = reserve_ports()
 
     def __enter__(self) -> Self:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="real-learner", daemon=True)
-        self._thread.start()
+        self.begin()
         self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    @property
-    def address(self) -> str:
-        """Returns where it listens."""
-        return f"127.0.0.1:{self.port}"
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Runs a coroutine in the learner's thread."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(DEAD_SECONDS)
+        self.end()
 
     def start(self, state: Mapping[str, Any] | None = None) -> None:
         """Starts another generation, from a checkpoint or from nothing."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Self, TypeVar
 
@@ -33,7 +33,34 @@ DEAD_SECONDS = 20.0  # after this a test has failed; never reached otherwise
 T = TypeVar("T")
 
 
-class ScriptedLearner:
+class InThread:
+    """Something that runs in the event loop of its own thread, at one port."""
+
+    port: int
+
+    @property
+    def address(self) -> str:
+        """Returns where it listens."""
+        return f"127.0.0.1:{self.port}"
+
+    def begin(self) -> None:
+        """Starts the thread."""
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="in-thread", daemon=True)
+        self._thread.start()
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Runs a coroutine in the thread."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(DEAD_SECONDS)
+
+    def end(self) -> None:
+        """Ends the thread."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class ScriptedLearner(InThread):
     """A learner for tests, controlled by attributes and methods.
 
     Attributes:
@@ -108,18 +135,14 @@ class ScriptedLearner:
         self._server: grpc.aio.Server | None = None
 
     def __enter__(self) -> Self:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="scripted-learner", daemon=True)
-        self._thread.start()
+        self.begin()
         self.listen()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.hang_up()
         self.run(self._finish())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        self.end()
 
     async def _finish(self) -> None:
         """Ends the handlers that the server has left behind."""
@@ -127,15 +150,6 @@ class ScriptedLearner:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-    @property
-    def address(self) -> str:
-        """Returns where it listens."""
-        return f"127.0.0.1:{self.port}"
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Runs a coroutine in the learner's thread."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(DEAD_SECONDS)
 
     def listen(self) -> None:
         """Starts to answer at its former port."""
@@ -181,11 +195,13 @@ class ScriptedLearner:
 
     def tell(self, *responses: trajectory_pb2.UploadResponse | WireError) -> None:
         """Sends something, or ends with an error, on every upload stream."""
+        self._put(self.uploads, responses)
 
+    def _put(self, queues: Mapping[str, asyncio.Queue[T]], messages: Iterable[T]) -> None:
         async def put() -> None:
-            for queue in self.uploads.values():
-                for response in responses:
-                    queue.put_nowait(response)
+            for queue in queues.values():
+                for message in messages:
+                    queue.put_nowait(message)
 
         self.run(put())
 
@@ -212,12 +228,7 @@ class ScriptedLearner:
     def assign(self, assignment: policy_pb2.Assignment) -> None:
         """Sends an assignment to all actors, present and future."""
         self.assignment = assignment
-
-        async def put() -> None:
-            for queue in self.subscribers.values():
-                queue.put_nowait(policy_pb2.SubscribeResponse(assignment=assignment))
-
-        self.run(put())
+        self._put(self.subscribers, [policy_pb2.SubscribeResponse(assignment=assignment)])
 
     def publish(
         self,
@@ -231,13 +242,7 @@ class ScriptedLearner:
     ) -> None:
         """Broadcasts a policy; a corrupt one has other bytes than its header says, and `most_frames` leaves out its end."""
         payload = payload if payload is not None else f"{behavior} {version}".encode()
-        description = replace(
-            described or policy_description(behavior, 0, 0, 0),
-            behavior_index=self.indices[behavior],
-            generation=self.generation,
-            version=version,
-        )
-        header = describe_payload(description, payload)
+        header = self._describe(behavior, version, payload, described)
         sent = bytes(len(payload)) if corrupt else payload
         messages = [policy_pb2.SubscribeResponse(header=header.to_message())]
         if self.inlines:
@@ -245,25 +250,22 @@ class ScriptedLearner:
         else:
             messages += [policy_pb2.SubscribeResponse(frame=frame) for frame in frames(sent)[:most_frames]]
         self.newest[behavior] = messages
+        self._put(self.subscribers, messages)
 
-        async def put() -> None:
-            for queue in self.subscribers.values():
-                for message in messages:
-                    queue.put_nowait(message)
-
-        self.run(put())
+    def _describe(
+        self, behavior: str, version: int, payload: bytes, described: PolicyDescription | None
+    ) -> PolicyDescription:
+        index = self.indices[behavior]
+        described = described or policy_description(behavior, 0, 0, 0)
+        numbered = replace(described, behavior_index=index, generation=self.generation, version=version)
+        return describe_payload(numbered, payload)
 
     def keep(
         self, behavior: str, version: int, payload: bytes, described: PolicyDescription | None = None
     ) -> PolicyDescription:
         """Keeps a version without broadcasting it, and returns its description."""
-        index = self.indices[behavior]
-        description = policy_description(behavior, index, self.generation, version)
-        if described is not None:
-            description = replace(described, behavior_index=index, generation=self.generation, version=version)
-        description = describe_payload(description, payload)
-        header = description.to_message()
-        messages = [policy_pb2.GetPolicyResponse(header=header)]
+        description = self._describe(behavior, version, payload, described)
+        messages = [policy_pb2.GetPolicyResponse(header=description.to_message())]
         self.kept[behavior, version] = messages + [policy_pb2.GetPolicyResponse(frame=f) for f in frames(payload)]
         return description
 

@@ -41,11 +41,15 @@ async def abort(context: Any, error: WireError) -> None:
     await context.abort_with_status(to_status(error))
 
 
-class Sessions(session_pb2_grpc.SessionServiceServicer):
-    """Opens, resumes, renews, closes."""
+class OfLearner:
+    """A service of the scripted learner."""
 
     def __init__(self, learner: ScriptedLearner) -> None:
         self._learner = learner
+
+
+class Sessions(OfLearner, session_pb2_grpc.SessionServiceServicer):
+    """Opens, resumes, renews, closes."""
 
     async def OpenSession(
         self, request: session_pb2.OpenSessionRequest, context: Any
@@ -113,7 +117,7 @@ class Sessions(session_pb2_grpc.SessionServiceServicer):
         learner = self._learner
         if learner.fail_renew:
             await abort(context, learner.fail_renew.pop(0))
-        session = await self._session(request.session_id, request.epoch, context)
+        session = await own_session(learner, request.session_id, request.epoch, context)
         session.renewals += 1
         session.books = list(request.books)
         session.policies = list(request.policies)
@@ -126,13 +130,10 @@ class Sessions(session_pb2_grpc.SessionServiceServicer):
         self, request: session_pb2.CloseSessionRequest, context: Any
     ) -> session_pb2.CloseSessionResponse:
         """Keeps the request."""
-        session = await self._session(request.session_id, request.epoch, context)
+        session = await own_session(self._learner, request.session_id, request.epoch, context)
         session.closed = request
         session.books = list(request.books)
         return session_pb2.CloseSessionResponse()
-
-    async def _session(self, session_id: str, epoch: int, context: Any) -> ScriptedSession:
-        return await own_session(self._learner, session_id, epoch, context)
 
 
 async def own_session(learner: ScriptedLearner, session_id: str, epoch: int, context: Any) -> ScriptedSession:
@@ -146,11 +147,8 @@ async def own_session(learner: ScriptedLearner, session_id: str, epoch: int, con
     return session
 
 
-class Trajectories(trajectory_pb2_grpc.TrajectoryServiceServicer):
+class Trajectories(OfLearner, trajectory_pb2_grpc.TrajectoryServiceServicer):
     """Takes chunks."""
-
-    def __init__(self, learner: ScriptedLearner) -> None:
-        self._learner = learner
 
     async def Upload(self, request_iterator: Any, context: Any) -> None:  # type: ignore[override]
         """Takes chunks until told otherwise."""
@@ -222,11 +220,8 @@ class Trajectories(trajectory_pb2_grpc.TrajectoryServiceServicer):
                 queue.put_nowait(trajectory_pb2.UploadResponse(ack=ack))
 
 
-class Policies(policy_pb2_grpc.PolicyServiceServicer):
+class Policies(OfLearner, policy_pb2_grpc.PolicyServiceServicer):
     """Broadcasts policies."""
-
-    def __init__(self, learner: ScriptedLearner) -> None:
-        self._learner = learner
 
     async def Subscribe(self, request: policy_pb2.SubscribeRequest, context: Any) -> None:  # type: ignore[override]
         """Sends the newest policies that are not held, then all that come."""

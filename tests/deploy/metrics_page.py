@@ -15,8 +15,9 @@ from typing import Final
 from prometheus_client.parser import text_string_to_metric_families
 
 from actor_client.connection.books import ActorSnapshot
+from actor_client.counts import AgentCounts
 from actor_client.metrics import ActorBuild, ActorMetrics
-from actor_client.unity.metrics import PlayerMetrics, PlayersSnapshot
+from actor_client.unity.metrics import PlayerMetrics
 from learner.service.metrics.learner import LearnerMetrics
 from learner.service.metrics.state import Disk, MetricsSnapshot, Spread
 from learner.shared.observe.behavior_state import FIELDS, BehaviorState
@@ -72,7 +73,7 @@ def learner_text() -> bytes:
 def actor_text() -> bytes:
     """Returns what an actor of Unity players exports, and every other but for the players."""
     metrics = ActorMetrics(ActorBuild("0.1.0", "abc", "CartPole-v1"), ActorSnapshot)
-    metrics.registry.register(PlayerMetrics(PlayersSnapshot))
+    metrics.registry.register(PlayerMetrics((), AgentCounts, int))
     return metrics.exposition()
 
 

@@ -8,20 +8,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from rollcast.chunks import GameRecord, GameResult
-from rollcast.limits import MAX_DECODED_CHUNK_BYTES
-from rollcast.policies import Distribution, PolicyDescription
-from rollcast.specs import (
-    ActionSpec,
-    ActionTransform,
-    BehaviorSpec,
+from rollcast.enums import (
+    ColumnRole,
     DimensionProperty,
+    Distribution,
     ImageLayout,
     ObservationKind,
     ObservationRole,
-    ObservationSpec,
+    SegmentEnd,
     Squash,
 )
-from rollcast.trajectories import Chunk, ColumnRole, SegmentEnd, decode_chunk
+from rollcast.limits import MAX_DECODED_CHUNK_BYTES
+from rollcast.policies import PolicyDescription
+from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from rollcast.trajectories import Chunk, decode_chunk
+from rollcast.transforms import ActionTransform
 from rollcast.v1 import trajectory_pb2
 
 CARTPOLE = BehaviorSpec(

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from rollcast.chunks import GameRecord, GameResult
-from rollcast.enums import ColumnRole
+from rollcast.enums import ColumnRole, SegmentEnd
 from rollcast.errors import MalformedChunk
-from rollcast.trajectories import Chunk, SegmentEnd, decode_chunk, encode_chunk
+from rollcast.trajectories import Chunk, decode_chunk, encode_chunk
 from rollcast.v1 import session_pb2, tensor_pb2, trajectory_pb2
 
 from tests.protos.builders import CARTPOLE, EVERYTHING, decode_any, drop, full_chunk, put, small_chunk

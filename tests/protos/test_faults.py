@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from rollcast.enums import ColumnRole, SegmentEnd
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
-from rollcast.trajectories import Chunk, ColumnRole, SegmentEnd, decode_chunk, encode_chunk, find_data_fault
+from rollcast.trajectories import Chunk, decode_chunk, encode_chunk, find_data_fault
 
 from tests.protos.builders import CARTPOLE, EVERYTHING, full_chunk, put, small_chunk
 

@@ -20,16 +20,11 @@ from google.rpc import status_pb2
 from grpc_status import rpc_status
 from rollcast import errors
 from rollcast.chunks import GameRecord, GameResult
-from rollcast.enums import AssignmentRole
-from rollcast.policies import Distribution, PolicyAssembler, PolicyDescription, describe_payload, frames
-from rollcast.specs import (
-    ActionSpec,
-    ActionTransform,
-    BehaviorSpec,
-    ObservationSpec,
-    Squash,
-)
-from rollcast.trajectories import Chunk, ColumnRole, SegmentEnd, StatAggregation, decode_chunk, encode_chunk
+from rollcast.enums import AssignmentRole, ColumnRole, Distribution, SegmentEnd, Squash, StatAggregation
+from rollcast.policies import PolicyAssembler, PolicyDescription, describe_payload, frames
+from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from rollcast.trajectories import Chunk, decode_chunk, encode_chunk
+from rollcast.transforms import ActionTransform
 from rollcast.v1 import policy_pb2, spec_pb2, trajectory_pb2
 
 from tests.protos.builders import CAMERA, CARTPOLE

@@ -10,19 +10,11 @@ import pytest
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rollcast.enums import Distribution, Dtype, Encoding, PolicyFormat, Squash
 from rollcast.errors import PolicyCorrupt
 from rollcast.limits import FRAME_BYTES
-from rollcast.policies import (
-    Distribution,
-    Dtype,
-    Encoding,
-    PolicyAssembler,
-    PolicyDescription,
-    PolicyFormat,
-    describe_payload,
-    frames,
-)
-from rollcast.specs import ActionTransform, Squash
+from rollcast.policies import PolicyAssembler, PolicyDescription, describe_payload, frames
+from rollcast.transforms import ActionTransform
 from rollcast.v1 import policy_pb2
 
 from tests.protos.builders import description

@@ -7,15 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from rollcast.enums import ObservationKind, ObservationRole
 from rollcast.errors import BadSpec
-from rollcast.specs import (
-    ActionSpec,
-    BehaviorSpec,
-    ObservationKind,
-    ObservationRole,
-    ObservationSpec,
-    mismatches,
-)
+from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec, mismatches
 from rollcast.trajectories import encode_chunk
 from rollcast.v1 import spec_pb2
 

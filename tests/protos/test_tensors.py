@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
+from rollcast.enums import Dtype, Encoding
 from rollcast.errors import MalformedChunk
-from rollcast.tensors import Dtype, Encoding, decode, encode
+from rollcast.tensors import decode, encode
 from rollcast.v1 import tensor_pb2
 
 KINDS = ["?", "u1", "i1", "<i2", "<i4", "<i8", "<f2", "<f4", "<f8", "<u2", "<u4", "<u8"]

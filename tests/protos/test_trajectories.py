@@ -6,19 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rollcast.enums import ActionSource, ColumnRole, Encoding, GroupEnd, Purpose, StatAggregation
 from rollcast.limits import MAX_DECODED_CHUNK_BYTES
 from rollcast.specs import BehaviorSpec
-from rollcast.tensors import Encoding
-from rollcast.trajectories import (
-    ActionSource,
-    Chunk,
-    ColumnRole,
-    GroupEnd,
-    Purpose,
-    StatAggregation,
-    decode_chunk,
-    encode_chunk,
-)
+from rollcast.trajectories import Chunk, decode_chunk, encode_chunk
 from rollcast.v1 import trajectory_pb2
 
 from tests.protos.builders import CARTPOLE, EVERYTHING, decode_any, drop, full_chunk, put, small_chunk

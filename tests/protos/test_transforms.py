@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from rollcast.enums import Squash
 from rollcast.errors import BadSpec
-from rollcast.specs import ActionTransform, Squash
+from rollcast.transforms import ActionTransform
 from rollcast.v1 import spec_pb2
 
 INF = float("inf")

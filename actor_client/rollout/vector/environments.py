@@ -13,9 +13,9 @@ from rollcast.v1 import policy_pb2
 
 from actor_client.counts import RolloutCounts
 from actor_client.envs.base import EnvBatch, MaskArray, Observations, StepResult
-from actor_client.envs.errors import EnvironmentFailed, EnvironmentFailedTooOften, UnknownEnvironment, UnsupportedSpace
+from actor_client.envs.errors import EnvironmentFailed, UnknownEnvironment, UnsupportedSpace
 from actor_client.policy.actions import Actions
-from actor_client.rollout.failures import LONGEST_REMAKE_PAUSE_SECONDS, FailureLog, FailureRate
+from actor_client.rollout.failures import FailureLog, FailureRate
 from actor_client.rollout.link import Link
 
 STEP: Final = "step()"
@@ -72,8 +72,7 @@ class RecoverableBatch:
         self._seeds = seeds
         self._clock = clock
         self._counts = counts
-        self._rate = FailureRate(max_failures)
-        self._pause_seconds = pause_seconds
+        self._rate = FailureRate(max_failures, pause_seconds)
         self._log = FailureLog(counts)
         self.spec = batch.spec
         self.num_envs = batch.num_envs
@@ -87,8 +86,6 @@ class RecoverableBatch:
         self.revision = 0
         self._process = os.getpid()
         self._assignment: policy_pb2.Assignment | None = None
-        self._in_row = 0
-        self._failed_at_steps = 0
 
     @property
     def failures(self) -> int:
@@ -98,7 +95,7 @@ class RecoverableBatch:
     @property
     def failures_in_row(self) -> int:
         """Number of failures since the last successful step."""
-        return self._in_row if self.steps == self._failed_at_steps else 0
+        return self._rate.in_row(self.steps)
 
     @property
     def active(self) -> int | None:
@@ -215,21 +212,16 @@ class RecoverableBatch:
         Raises:
             EnvironmentFailedTooOften: They fail too often.
         """
-        self._in_row = self.failures_in_row + 1
-        self._failed_at_steps = self.steps
-        counts = self._counts
-        traceback = self._log.add(
-            failure, self._in_row, discarded_steps=counts.env_discarded_steps, steps=self.steps * self.num_envs
-        )
-        if self._rate.failed(self.steps) and not self._link.stopping:
-            raise EnvironmentFailedTooOften(
-                self._rate.failures, self.steps - self._rate.since_steps, failure, traceback
-            )
+        self._rate.failed(self.steps)
+        discarded = self._counts.env_discarded_steps
+        steps = self.steps * self.num_envs
+        traceback = self._log.add(failure, self.failures_in_row, discarded_steps=discarded, steps=steps)
+        if not self._link.stopping:
+            self._rate.check(failure, traceback)
 
     def _pause(self) -> None:
         """Waits, longer after each consecutive failure; returns early if the link stops."""
-        seconds = self._pause_seconds * 2.0 ** min(self._in_row - 1, 30)
-        until = self._clock() + min(seconds, LONGEST_REMAKE_PAUSE_SECONDS)
+        until = self._clock() + self._rate.pause_seconds
         while not self._link.stopping and (left_seconds := until - self._clock()) > 0:
             self._link.wait(left_seconds)
 

@@ -1,7 +1,7 @@
 """Records of finished episodes of environments that are stepped together."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 import numpy as np
@@ -94,19 +94,10 @@ class VectorEpisodes:
         return self._chosen(np.flatnonzero(good))
 
     def _chosen(self, rows: Index) -> "VectorEpisodes":
-        return VectorEpisodes(
-            self.envs[rows],
-            self.episodes[rows],
-            self.returns[rows],
-            self.lengths[rows],
-            self.ends[rows],
-            self.last_rewards[rows],
-            self.first_versions[rows],
-            self.last_versions[rows],
-            self.seeds[rows],
-            self.revisions[rows],
-            [self.infos[row] for row in rows.tolist()],
-        )
+        columns: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
+        infos = columns.pop("infos")
+        chosen = {name: values[rows] for name, values in columns.items()}
+        return VectorEpisodes(**chosen, infos=[infos[row] for row in rows.tolist()])
 
     def part(self, rows: slice) -> "VectorEpisodes":
         """Returns some of the records."""

@@ -1,7 +1,7 @@
 """An evaluation in environments that are stepped together."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from rollcast.enums import SegmentEnd
@@ -25,7 +25,6 @@ class VectorEvaluationRound(EvaluationRound):
         link: The link that takes records.
         agents: E.
         noise: Random numbers of this evaluation.
-        clock: Monotonic seconds.
     """
 
     def __init__(
@@ -35,10 +34,8 @@ class VectorEvaluationRound(EvaluationRound):
         link: BehaviorLink,
         agents: int,
         noise: Noise,
-        *,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(task, spec, link, clock)
+        super().__init__(task, spec, link, time.monotonic)
         self._noise = noise
         self._agents = agents
         self._counts = np.zeros(agents, np.bool_)

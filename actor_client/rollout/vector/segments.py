@@ -217,6 +217,9 @@ class ClosedBlocks:
         return blocks
 
 
+_ARRAYS: Final = ("envs", "starts", "lengths", "ends", "episodes", "first_steps")
+
+
 @dataclass(frozen=True, slots=True)
 class Segments:
     """S closed segments.
@@ -251,16 +254,9 @@ class Segments:
 
     def part(self, rows: slice | Index) -> "Segments":
         """Returns some of the segments."""
-        return Segments(
-            self.envs[rows],
-            self.starts[rows],
-            self.lengths[rows],
-            self.ends[rows],
-            self.episodes[rows],
-            self.first_steps[rows],
-            [values[rows] for values in self.finals],
-            None if self.final_masks is None else self.final_masks[rows],
-        )
+        columns: dict[str, Any] = {name: getattr(self, name)[rows] for name in _ARRAYS}
+        masks = None if self.final_masks is None else self.final_masks[rows]
+        return Segments(**columns, finals=[values[rows] for values in self.finals], final_masks=masks)
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """Returns the SEGMENT columns as in trajectory.proto; an agent has its environment's number."""

@@ -57,9 +57,6 @@ def load_plugins(names: Iterable[str] = ()) -> tuple[ChannelPlugin, ...]:
 
 
 def _point(name: str) -> EntryPoint:
-    module, colon, attribute = name.partition(":")
-    if not (module and colon and attribute):
-        raise ActorError(ExitCode.USAGE, f"--side-channel {name!r}: write module:callable")
     here = str(Path.cwd())
     if here not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)

@@ -18,6 +18,11 @@ from actor_client.unity.players.launch import flags_of
 LEARNER_MODULE = "learner"
 _OF_IDENTITIES: Final = frozenset({"ROLLCAST_ACTOR_CERTS", "ROLLCAST_ACTOR_TLS_CA"})
 """Variables that give a gateway an identity."""
+_OF_PLAYERS: Final = (
+    *("base_port", "num_envs", "timeout_wait"),
+    *("max_lifetime_restarts", "restarts_rate_limit_n", "restarts_rate_limit_period_s"),
+)
+"""Settings of the run file that are flags of the gateway."""
 _CHECK_SECONDS = 120.0
 GATEWAY_NAME = "local"
 """The local gateway's name in the run. It is the same at each start, so the gateway keeps its index and its seeds."""
@@ -44,7 +49,6 @@ class StartPlan(NamedTuple):
         no_graphics_monitor: All players but the first draw nothing.
         debug: Log more.
         address: Listening address of the learner.
-        insecure: Plain text beyond this machine is allowed.
         has_tls: The learner has a certificate.
         log_format: The learner's log format.
     """
@@ -63,7 +67,6 @@ class StartPlan(NamedTuple):
     no_graphics_monitor: bool
     debug: bool
     address: str
-    insecure: bool
     has_tls: bool
     log_format: str
 
@@ -77,17 +80,11 @@ class StartPlan(NamedTuple):
             folder=Path(checkpoints["results_dir"]) / checkpoints["run_id"],
             env_path=env["env_path"],
             env_args=tuple(env["env_args"] or ()),
-            base_port=env["base_port"],
-            num_envs=env["num_envs"],
-            timeout_wait=env["timeout_wait"],
-            max_lifetime_restarts=env["max_lifetime_restarts"],
-            restarts_rate_limit_n=env["restarts_rate_limit_n"],
-            restarts_rate_limit_period_s=env["restarts_rate_limit_period_s"],
+            **{name: env[name] for name in _OF_PLAYERS},
             no_graphics=engine["no_graphics"],
             no_graphics_monitor=engine["no_graphics_monitor"],
             debug=settings["debug"],
             address=service["address"],
-            insecure=service["insecure"],
             has_tls=service["certs"] is not None or service["tls_cert"] is not None,
             log_format=service["log_format"],
         )
@@ -182,12 +179,7 @@ def _gateway_options(plan: StartPlan, address: LearnerAddress) -> Iterator[str]:
         yield "--insecure"
     if plan.env_path is not None:  # the editor has its own port and its own log
         yield f"--env={plan.env_path}"
-        yield f"--base-port={plan.base_port}"
-        yield f"--num-envs={plan.num_envs}"
-        yield f"--timeout-wait={plan.timeout_wait}"
-        yield f"--max-lifetime-restarts={plan.max_lifetime_restarts}"
-        yield f"--restarts-rate-limit-n={plan.restarts_rate_limit_n}"
-        yield f"--restarts-rate-limit-period-s={plan.restarts_rate_limit_period_s}"
+        yield from (f"--{name.replace('_', '-')}={getattr(plan, name)}" for name in _OF_PLAYERS)
         yield f"--log-dir={plan.folder / PLAYER_LOGS}"
         if plan.no_graphics:
             yield "--no-graphics"

@@ -4,7 +4,7 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final
@@ -113,34 +113,28 @@ class PlayerProcess:
             self._process.wait(1.0)
 
 
-def end_all(
-    players: Sequence[PlayerProcess],
-    leave_seconds: float,
-    term_seconds: float,
-    clock: Callable[[], float] = time.monotonic,
-) -> None:
+def end_all(players: Sequence[PlayerProcess], leave_seconds: float, term_seconds: float) -> None:
     """Ends all players, which have been told to quit over their connections.
 
     Args:
         players: All players.
         leave_seconds: Seconds they may take to quit by themselves.
         term_seconds: Seconds they may take after SIGTERM.
-        clock: Monotonic seconds.
     """
-    if not _all_gone(players, leave_seconds, clock):
+    if not _all_gone(players, leave_seconds):
         for player in players:
             if player.how_it_ended() is None:
                 player.ask_to_end()
-        _all_gone(players, term_seconds, clock)
+        _all_gone(players, term_seconds)
     for player in players:
         player.end_at_once()
 
 
-def _all_gone(players: Sequence[PlayerProcess], seconds: float, clock: Callable[[], float]) -> bool:
+def _all_gone(players: Sequence[PlayerProcess], seconds: float) -> bool:
     """Waits until all players have ended, or the time is over."""
-    deadline = clock() + seconds
+    deadline = time.monotonic() + seconds
     while any(player.pid is not None and player.how_it_ended() is None for player in players):
-        if clock() >= deadline:
+        if time.monotonic() >= deadline:
             return False
         time.sleep(_POLL_SECONDS)
     return True

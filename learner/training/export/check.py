@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from rollcast.descriptions import ACTION_MASKS, RECURRENT_IN
-from rollcast.specs import BehaviorSpec, ObservationKind, ObservationSpec
+from rollcast.enums import ObservationKind
+from rollcast.specs import BehaviorSpec, ObservationSpec
 from torch import Tensor
 
 from learner.shared.exits import ExitCode, UserError

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from rollcast.enums import ObservationRole
-from rollcast.specs import ObservationKind, ObservationSpec
+from rollcast.enums import ObservationKind, ObservationRole
+from rollcast.specs import ObservationSpec
 from torch import Tensor, nn
 
 from learner.shared.settings.network import VISUAL_ENCODERS, NetworkSettings

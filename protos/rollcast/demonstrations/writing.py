@@ -173,11 +173,6 @@ class DemonstrationWriter:
         if episode is not None:
             self._open_bytes -= episode.size_bytes
 
-    @property
-    def agents(self) -> list[int]:
-        """Agents with unfinished episodes."""
-        return list(self._open)
-
     def close(self) -> None:
         """Closes the file; unfinished episodes are not in it."""
         self._open.clear()

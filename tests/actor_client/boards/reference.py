@@ -86,7 +86,7 @@ def check(position: ShogiPosition, state: Any, seen: Counter[str]) -> str:
         assert repetition == REPETITION, position.sfen
         return "fourfold repetition"
     mover = 0 if state.side_to_move == nshogi.Color.BLACK else 1
-    if position.repetitions == 4:
+    if position.state.num_repetitions(position.state) == 4:
         assert repetition == (WIN if returns[mover] > 0 else LOSS), position.sfen
         return "perpetual check"
     assert not reference_moves(position, state, seen)

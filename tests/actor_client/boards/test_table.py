@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,19 +14,16 @@ import pytest
 from rollcast import limits
 from rollcast.chunks import GameRecord, GameResult
 from rollcast.enums import AssignmentRole, SegmentEnd
-from rollcast.specs import BehaviorSpec
 from rollcast.v1 import policy_pb2, trajectory_pb2
 
 from actor_client.boards.catalog import make_game
 from actor_client.boards.positions import Position
 from actor_client.boards.records import BoardGame
 from actor_client.boards.table import DRAWN, FIRST_SCORE, Table
-from actor_client.connection.link import LearnerLink
-from actor_client.policy.runner import Policy
 from actor_client.rollout.agents.stepping import SteppingLoop
-from tests.actor_client.pettingzoo.harness import column, columns, segments
+from tests.actor_client.acting import Acting, column, columns, started_link
+from tests.actor_client.pettingzoo.harness import segments
 from tests.actor_client.scripted import DEAD_SECONDS, ScriptedLearner
-from tests.actor_client.unity.policies import described, flat_policy
 from tests.actor_client.unity.test_matches import seats
 
 LEARN, OPPONENT = AssignmentRole.LEARN, AssignmentRole.OPPONENT
@@ -95,41 +91,24 @@ def test_random_plies_begin_each_game() -> None:
 
 
 @contextmanager
-def playing(learner: ScriptedLearner) -> Iterator[LearnerLink]:
-    """Plays Nim for a learner during a block; the books balance at the end."""
-    link = LearnerLink(learner.address, actor_name="table", load=Policy.load, client_version="test")
-    link.start()
-    run = link.open(DEAD_SECONDS)
-    game = make_game("nim")
-    loop = SteppingLoop(link, run.assignment, [Table(game, 4, "Ball")])
-    thread = threading.Thread(target=loop.run, name="table")
-    thread.start()
-    try:
-        yield link
-    finally:
-        link.request_stop("the test is over")
-        thread.join(DEAD_SECONDS)
-        link.close()
-    assert not thread.is_alive()
-    for view in link.books().values():
-        assert view.balanced, view
-
-
-def declared(learner: ScriptedLearner, link: LearnerLink) -> BehaviorSpec:
-    """Returns what the behavior was declared as, by both teams."""
-    learner.wait_until(lambda: len(learner.declared) >= 2 and "Ball" in link.books())
-    assert {(each.team, each.agents) for each in learner.declared} == {(0, 4), (1, 4)}
-    return BehaviorSpec.from_message(learner.declared[0].spec)
+def playing(learner: ScriptedLearner) -> Iterator[Acting]:
+    """Plays Nim for a learner during a block, once both teams are declared; the books balance at the end."""
+    acts = Acting(learner, started_link(learner))
+    run = acts.link.open(DEAD_SECONDS)
+    loop = SteppingLoop(acts.link, run.assignment, [Table(make_game("nim"), 4, "Ball")])
+    with acts.running(loop.run):
+        learner.wait_until(lambda: len(learner.declared) >= 2)
+        assert {(each.team, each.agents) for each in learner.declared} == {(0, 4), (1, 4)}
+        yield acts
 
 
 def test_both_teams_learn_and_oppose_in_both_seats() -> None:
     """Team 0 learns and team 1 opposes, then the other way round; each game has a winner and is told by both."""
     with ScriptedLearner() as learner:
         learner.awaits = {"Ball"}
-        with playing(learner) as link:
-            spec = declared(learner, link)
-            pinned = learner.keep("Ball", 3, flat_policy(spec), described(spec))
-            learner.publish("Ball", 0, payload=flat_policy(spec), described=described(spec))
+        with playing(learner) as acts:
+            pinned = acts.keep()
+            acts.publish()
             learner.assign(seats(1, 5, pinned))
             learner.wait_until(lambda: column(learner, "episode/match").count(5) >= 60)
             learner.assign(seats(2, 6, pinned, learner_team=1))
@@ -149,15 +128,14 @@ def test_both_teams_learn_and_oppose_in_both_seats() -> None:
 
 def test_a_reset_begins_all_games_again() -> None:
     """A reset that the learner asks for discards the open games; play goes on, and the books balance."""
-    with ScriptedLearner() as learner, playing(learner) as link:
-        spec = declared(learner, link)
-        learner.publish("Ball", 0, payload=flat_policy(spec), described=described(spec))
+    with ScriptedLearner() as learner, playing(learner) as acts:
+        acts.publish()
         learner.wait_until(lambda: len(segments(learner)) >= 10)
         learner.assign(policy_pb2.Assignment(id=7, reset=policy_pb2.RESET_MODE_NOW))
-        learner.wait_until(lambda: sum(link.books()["Ball"].discarded.values()) > 0)
+        learner.wait_until(lambda: sum(acts.link.books()["Ball"].discarded.values()) > 0)
         before = len(segments(learner))
         learner.wait_until(lambda: len(segments(learner)) >= before + 10)
-        assert set(link.books()["Ball"].discarded) == {"reset"}
+        assert set(acts.link.books()["Ball"].discarded) == {"reset"}
 
 
 def matches(chunk: trajectory_pb2.Chunk) -> set[int]:
@@ -169,10 +147,9 @@ def test_games_of_matches_of_opponents_alone_are_recorded() -> None:
     """Both seats send the moves of reported games, which replay to the result that they tell; other matches send none."""
     with ScriptedLearner() as learner:
         learner.awaits = {"Ball"}
-        with playing(learner) as link:
-            spec = declared(learner, link)
-            pinned = learner.keep("Ball", 3, flat_policy(spec), described(spec))
-            learner.publish("Ball", 0, payload=flat_policy(spec), described=described(spec))
+        with playing(learner) as acts:
+            pinned = acts.keep()
+            acts.publish()
             learner.assign(seats(1, 5, pinned))
             learner.wait_until(
                 lambda: {chunk.team for chunk in list(learner.chunks) if matches(chunk) == {5}} == {0, 1}

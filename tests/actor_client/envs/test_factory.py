@@ -102,12 +102,10 @@ def test_a_board_game_is_told() -> None:
     assert "board game" not in caught.value.message
 
 
-def test_no_vector_entry_point_and_no_environments_are_told() -> None:
-    """An environment without a vector entry point says so; zero environments are refused."""
+def test_no_vector_entry_point_is_told() -> None:
+    """An environment without a vector entry point says so."""
     with pytest.raises(UnknownEnvironment, match="leave out --vector"):
         make_env_batch("Acrobot-v1", num_envs=2, vector=True)
-    with pytest.raises(UnknownEnvironment, match="at least 1 environment is needed"):
-        make_env_batch("CartPole-v1", num_envs=0)
 
 
 def test_what_a_learner_would_refuse_is_refused_at_once() -> None:

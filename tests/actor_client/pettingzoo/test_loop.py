@@ -11,8 +11,9 @@ from rollcast.v1 import policy_pb2
 
 from actor_client.envs.errors import EnvironmentFailedTooOften
 from actor_client.envs.seeds import environment_seeds
+from tests.actor_client.acting import Acting, column
 from tests.actor_client.pettingzoo import toys
-from tests.actor_client.pettingzoo.harness import Acting, acting, column, segments
+from tests.actor_client.pettingzoo.harness import acting, segments
 from tests.actor_client.scripted import ScriptedLearner
 
 EPISODE_STEPS = 7  # of `FIELD`: four of a, two of b, one of c

@@ -8,10 +8,10 @@ from typing import Any
 from rollcast.chunks import GameResult
 from rollcast.enums import AssignmentRole, SegmentEnd
 
+from tests.actor_client.acting import column
 from tests.actor_client.pettingzoo import toys
-from tests.actor_client.pettingzoo.harness import acting, column, segments
+from tests.actor_client.pettingzoo.harness import acting, segments
 from tests.actor_client.scripted import ScriptedLearner
-from tests.actor_client.unity.policies import described, flat_policy
 from tests.actor_client.unity.test_matches import seats
 
 LEARN, OPPONENT = AssignmentRole.LEARN, AssignmentRole.OPPONENT
@@ -30,8 +30,7 @@ def test_players_of_a_turn_game_learn_and_oppose() -> None:
     with ScriptedLearner() as learner:
         learner.awaits = {"Ball"}
         with acting(learner, toys.duel, behaviors="*=Ball", teams="o=1", num_envs=2) as acts:
-            spec = acts.declared("Ball")
-            pinned = learner.keep("Ball", 3, flat_policy(spec), described(spec))
+            pinned = acts.keep(behavior="Ball")
             acts.publish("Ball")
             learner.assign(seats(1, 5, pinned))
             learner.wait_until(lambda: column(learner, "episode/match").count(5) >= 8)

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from rollcast.enums import Distribution, Squash
 from rollcast.policies import PolicyDescription, describe_payload
-from rollcast.specs import ActionSpec, ActionTransform, BehaviorSpec, ObservationSpec
+from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from rollcast.transforms import ActionTransform
 
 OBSERVED = 3
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rollcast.enums import Squash
-from rollcast.specs import ActionTransform
+from rollcast.transforms import ActionTransform
 
 from actor_client.policy.distributions import (
     Categorical,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from actor_client.policy.noise import Noise, RoundNoise, _centered, _gumbel
+from actor_client.policy.noise import Noise, RoundNoise, _gumbel, _uniform
 
 
 def numbers(run_seed: int, actor_index: int, steps: int = 3) -> list[float]:
@@ -189,6 +189,6 @@ def test_the_least_and_the_largest_uniform_numbers() -> None:
         def random(self, *_: object, **__: object) -> NDArray[np.float32]:  # type: ignore[override]
             return np.array([0.0, 0.5, 1.0 - 2.0**-24], np.float32)
 
-    found = _centered(Extremes(np.random.PCG64(0)), (3,))
+    found = _uniform(Extremes(np.random.PCG64(0)), 1, 3)
     np.testing.assert_array_equal(found, np.array([2.0**-24 - 1.0, 2.0**-24, 1.0 - 2.0**-24], np.float32))
     assert np.isfinite(np.arctanh(found)).all()

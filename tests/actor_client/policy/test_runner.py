@@ -14,7 +14,8 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 from rollcast.enums import Distribution, PolicyFormat, Squash
-from rollcast.specs import ActionTransform, BehaviorSpec, ObservationSpec
+from rollcast.specs import BehaviorSpec, ObservationSpec
+from rollcast.transforms import ActionTransform
 
 from actor_client.policy.actions import Actions, PolicyUnusable
 from actor_client.policy.noise import Noise

@@ -39,7 +39,6 @@ class KeepingLink:
     cut_at_swap: bool = False
     limits: ChunkLimits = field(default_factory=limits)
     memory: MemoryForm = NO_MEMORY
-    memory_stride: int = 0
     behavior_index: int = 2
     team: int = 1
     books: Books = field(default_factory=Books)

@@ -111,16 +111,15 @@ def test_numbers_of_episodes_that_differ_are_filled_with_nan() -> None:
 
 
 def test_splitting_is_greedy_and_in_order() -> None:
-    """Slices are as long as both limits allow; a segment that is too long is its own slice."""
-    assert split([], row_bytes=1, segment_bytes=1, budget_bytes=10, max_rows=0) == []
-    assert split([4, 4, 4], row_bytes=1, segment_bytes=1, budget_bytes=10, max_rows=0) == [slice(0, 2), slice(2, 3)]
-    assert split([4, 4, 4], row_bytes=1, segment_bytes=0, budget_bytes=99, max_rows=8) == [slice(0, 2), slice(2, 3)]
-    assert split([50, 1, 1], row_bytes=1, segment_bytes=0, budget_bytes=10, max_rows=0) == [slice(0, 1), slice(1, 3)]
+    """Slices are as long as what fits; a segment that is too long is its own slice."""
+    assert split([], lambda rows, segments: rows + segments <= 10) == []
+    assert split([4, 4, 4], lambda rows, segments: rows + segments <= 10) == [slice(0, 2), slice(2, 3)]
+    assert split([50, 1, 1], lambda rows, _: rows <= 10) == [slice(0, 1), slice(1, 3)]
 
 
 def test_bundles_are_parted_only_if_they_must_be() -> None:
     """A bundle is divided only if it does not fit a slice."""
-    by_rows = partial(split, row_bytes=1, segment_bytes=0, budget_bytes=1000, max_rows=10)
+    by_rows = partial(split, fits=lambda rows, _: rows <= 10)
     assert by_rows([4, 4, 4], bundles=[1, 2]) == [slice(0, 1), slice(1, 3)]
     assert by_rows([4, 4, 4]) == [slice(0, 2), slice(2, 3)]
     assert by_rows([4, 6, 6, 2], bundles=[1, 3]) == [slice(0, 2), slice(2, 4)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -10,7 +9,6 @@ from dataclasses import replace
 from typing import Any, Self
 
 import grpc
-from rollcast.specs import BehaviorSpec
 from rollcast.unity.communicator_objects.agent_pb2 import AgentInfoProto
 from rollcast.unity.communicator_objects.behavior_pb2 import ActionSpecProto, BrainParametersProto
 from rollcast.unity.communicator_objects.unity_message_pb2 import UnityMessageProto, UnityRLInputProto
@@ -19,16 +17,15 @@ from rollcast.v1 import policy_pb2, session_pb2
 from actor_client.connection.link import LearnerLink
 from actor_client.demos.players import PlayerDemos
 from actor_client.policy.actions import PolicyUnusable
-from actor_client.policy.runner import Policy
 from actor_client.rollout.agents.scripts import ScriptedOpponent
 from actor_client.unity.channels.side_channels import SideChannels
 from actor_client.unity.conversation import Conversation
 from actor_client.unity.gateway import Gateway
 from actor_client.unity.mailbox import Mailbox
 from actor_client.unity.server import PlayerServer
+from tests.actor_client.acting import Acting, started_link
 from tests.actor_client.scripted import DEAD_SECONDS, ScriptedLearner
 from tests.actor_client.unity.agents import agent, floats
-from tests.actor_client.unity.policies import described, flat_policy
 
 MAX_MESSAGE_BYTES = 64 << 20
 METHOD = "/communicator_objects.UnityToExternalProto/Exchange"
@@ -123,16 +120,13 @@ def ball(identity: int = 0, *, reward: float = 0.0, value: float = 0.0, **fields
     return agent(floats([value]), id=identity, reward=reward, **fields)
 
 
-class Served:
+class Served(Acting):
     """A running gateway.
 
     Attributes:
-        learner: Whom it works for.
-        link: Its connection.
         gateway: The gateway.
         conversations: With its players.
         ports: Where they call.
-        failure: What the gateway ended with.
     """
 
     def __init__(
@@ -143,28 +137,14 @@ class Served:
         conversations: Sequence[Conversation],
         ports: Sequence[int],
     ) -> None:
-        self.learner = learner
-        self.link = link
+        super().__init__(learner, link, ends_with=PolicyUnusable)
         self.gateway = gateway
         self.conversations = conversations
         self.ports = ports
-        self.failure: Exception | None = None
-
-    def serve(self) -> None:
-        """Runs the gateway in its own thread."""
-        try:
-            self.gateway.run()
-        except PolicyUnusable as error:
-            self.failure = error
 
     def player(self, worker: int = 0) -> Caller:
         """Returns a player that has not called yet."""
         return Caller(self.ports[worker])
-
-    def publish(self, behavior: str = "Ball", version: int = 0, **outputs: Any) -> None:
-        """Broadcasts a policy once the behavior is declared."""
-        spec = self.declared(behavior)
-        self.learner.publish(behavior, version, payload=flat_policy(spec, **outputs), described=described(spec))
 
     def reset(self) -> None:
         """Asks the players to reset, and returns once the gateway has the request."""
@@ -176,12 +156,6 @@ class Served:
     def follow(self, number: int) -> None:
         """Waits until the gateway does what an assignment asks for: the link has it a little sooner."""
         self.learner.wait_until(lambda: self.gateway._loop.assignment.id == number)
-
-    def declared(self, behavior: str = "Ball") -> BehaviorSpec:
-        """Returns what the behavior was declared as."""
-        self.learner.wait_until(lambda: behavior in self.link.books())
-        requests = [each for each in self.learner.declared if each.spec.name == behavior]
-        return BehaviorSpec.from_message(requests[-1].spec)
 
     def rows(self, behavior: str = "Ball") -> int:
         """Returns the number of steps that the learner has taken."""
@@ -212,8 +186,7 @@ def serving(
     servers = [PlayerServer(each.worker, ["127.0.0.1"], 0, each, max_message_bytes) for each in conversations]
     for server in servers:
         server.start()
-    link = LearnerLink(learner.address, actor_name="gateway", load=Policy.load, client_version="test")
-    link.start()
+    link = started_link(learner)
     areas = session_pb2.EnvironmentSettings(num_areas=num_areas)
     run_info = replace(link.open(DEAD_SECONDS), environment_settings=areas)
     gateway = Gateway(
@@ -226,16 +199,9 @@ def serving(
         script=script,
     )
     served = Served(learner, link, gateway, conversations, [server.port for server in servers])
-    thread = threading.Thread(target=served.serve, name="gateway")
-    thread.start()
     try:
-        yield served
+        with served.running(gateway.run):
+            yield served
     finally:
-        link.request_stop("the test is over")
-        thread.join(DEAD_SECONDS)
-        link.close()
         for server in servers:
             server.stop(1.0)
-    assert not thread.is_alive()
-    for view in link.books().values():
-        assert view.balanced, view

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
-from rollcast.enums import Distribution
+from rollcast.enums import Distribution, Squash
 from rollcast.policies import PolicyDescription
-from rollcast.specs import ActionTransform, BehaviorSpec, Squash
+from rollcast.specs import BehaviorSpec
+from rollcast.transforms import ActionTransform
 
 
 def flat_policy(

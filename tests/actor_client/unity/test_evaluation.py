@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import Any
 
 from rollcast.enums import AssignmentRole, Purpose
-from rollcast.tensors import decode
 from rollcast.unity.communicator_objects.unity_message_pb2 import RESET, STEP
 from rollcast.v1 import policy_pb2
 
-from tests.actor_client.scripted import ScriptedLearner
-from tests.actor_client.unity.harness import ball, serving
-from tests.actor_client.unity.test_gateway import is_held, playing
+from tests.actor_client.acting import column
+from tests.actor_client.unity.harness import ball
+from tests.actor_client.unity.test_gateway import is_held, one_playing
 
 
 def asking(number: int, episodes: int = 0, **part: Any) -> policy_pb2.Assignment:
@@ -21,22 +19,9 @@ def asking(number: int, episodes: int = 0, **part: Any) -> policy_pb2.Assignment
     return policy_pb2.Assignment(id=number, episodes=episodes, behaviors=[entry])
 
 
-def column(learner: ScriptedLearner, name: str) -> list[float]:
-    """Returns a column of all chunks that have it."""
-    return [
-        value
-        for chunk in list(learner.chunks)
-        for column in chunk.columns
-        if column.name == name
-        for value in decode(column.tensor, max_bytes=1 << 20).tolist()
-    ]
-
-
 def test_a_player_is_reset_and_its_whole_episodes_are_reported() -> None:
     """An evaluation resets the player, reports the quota's episodes without rows, and then waits."""
-    with ScriptedLearner() as learner, ExitStack() as stack:
-        served = stack.enter_context(serving(learner))
-        player = playing(stack, served)
+    with one_playing() as (learner, served, player):
         for _ in range(3):
             player.step(Ball=[ball(0, reward=1.0)])
         learner.assign(asking(1, 2, purpose=Purpose.EVALUATE))
@@ -67,10 +52,7 @@ def test_a_player_is_reset_and_its_whole_episodes_are_reported() -> None:
 
 def test_an_evaluation_needs_no_credit() -> None:
     """An evaluation continues without credit, but training does not."""
-    with ScriptedLearner() as learner, ExitStack() as stack:
-        learner.steps_through = 1
-        served = stack.enter_context(serving(learner))
-        player = playing(stack, served)
+    with one_playing(steps_through=1) as (learner, served, player):
         coming = player.soon(player.report({"Ball": [ball(0, reward=1.0)]}))
         assert is_held(served, coming)
         learner.assign(asking(1, 1, purpose=Purpose.EVALUATE, deterministic=True))
@@ -85,9 +67,7 @@ def test_an_evaluation_needs_no_credit() -> None:
 
 def test_an_idle_player_waits_and_is_not_reset() -> None:
     """IDLE holds the exchange; learning answers it and continues the episode."""
-    with ScriptedLearner() as learner, ExitStack() as stack:
-        served = stack.enter_context(serving(learner))
-        player = playing(stack, served)
+    with one_playing() as (learner, served, player):
         idle = asking(1)
         idle.behaviors[0].role = policy_pb2.ASSIGNMENT_ROLE_IDLE
         learner.assign(idle)

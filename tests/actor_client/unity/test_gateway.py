@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import pytest
 from rollcast.unity.communicator_objects.unity_message_pb2 import RESET, STEP, UnityMessageProto
@@ -27,6 +29,15 @@ def playing(stack: ExitStack, served: Served, worker: int = 0, agents: int = 1) 
         served.publish()
     coming.result()
     return player
+
+
+@contextmanager
+def one_playing(agents: int = 1, **settings: Any) -> Iterator[tuple[ScriptedLearner, Served, Caller]]:
+    """Returns a learner with these settings, a gateway, and a player whose first agents were answered by version 0."""
+    with ScriptedLearner() as learner, ExitStack() as stack:
+        vars(learner).update(settings)
+        served = stack.enter_context(serving(learner))
+        yield learner, served, playing(stack, served, agents=agents)
 
 
 def is_held(served: Served, coming: Future[UnityMessageProto], worker: int = 0) -> bool:
@@ -57,9 +68,7 @@ def test_an_exchange_without_agents_that_ask_is_answered_at_once() -> None:
 
 def test_a_hold_keeps_the_player_waiting_and_sends_what_is_closed() -> None:
     """A hold delays answers and sends closed segments; its end answers the player."""
-    with ScriptedLearner() as learner, ExitStack() as stack:
-        served = stack.enter_context(serving(learner))
-        player = playing(stack, served)
+    with one_playing() as (learner, served, player):
         learner.hold(PAUSED, active=True)
         learner.wait_until(lambda: bool(served.link.snapshot().held))
         coming = player.soon(player.report({"Ball": [ball(0, reward=1.0, done=True), ball(0)]}))
@@ -71,10 +80,7 @@ def test_a_hold_keeps_the_player_waiting_and_sends_what_is_closed() -> None:
 
 def test_out_of_credit_the_player_waits_and_nothing_is_dropped() -> None:
     """Produced steps, including those in flight, never exceed the credit."""
-    with ScriptedLearner() as learner, ExitStack() as stack:
-        learner.steps_through = 3
-        served = stack.enter_context(serving(learner))
-        player = playing(stack, served)
+    with one_playing(steps_through=3) as (learner, served, player):
         player.step(Ball=[ball(0)])
         player.step(Ball=[ball(0)])
         coming = player.soon(player.report({"Ball": [ball(0)]}))
@@ -106,18 +112,14 @@ def test_teams_share_the_credit_of_their_behavior() -> None:
 
 def test_more_agents_than_declared_are_declared_again() -> None:
     """More agents than declared are declared again without delaying the player."""
-    with ScriptedLearner() as learner, ExitStack() as stack:
-        served = stack.enter_context(serving(learner))
-        player = playing(stack, served)
+    with one_playing() as (learner, _, player):
         player.step(Ball=[ball(identity) for identity in range(5)])
         learner.wait_until(lambda: [request.agents for request in learner.declared] == [1, 5])
 
 
 def test_numbers_that_are_not_finite_are_named_and_cost_their_rows(capsys: pytest.CaptureFixture[str]) -> None:
     """A NaN reward is one line with behavior and agent, and its rows are discarded by reason."""
-    with ScriptedLearner() as learner, ExitStack() as stack:
-        served = stack.enter_context(serving(learner))
-        player = playing(stack, served, agents=2)
+    with one_playing(agents=2) as (learner, served, player):
         player.step(Ball=[ball(0, reward=math.nan), ball(1)])
         player.step(Ball=[ball(0), ball(1)])
         learner.wait_until(lambda: served.books().discarded == {"not_finite": 2})
@@ -129,9 +131,7 @@ def test_numbers_that_are_not_finite_are_named_and_cost_their_rows(capsys: pytes
 
 def test_a_reset_from_the_learner_answers_the_next_exchange() -> None:
     """A reset discards partial rows by reason, sends the new parameters, and continues."""
-    with ScriptedLearner() as learner, ExitStack() as stack:
-        served = stack.enter_context(serving(learner))
-        player = playing(stack, served)
+    with one_playing() as (learner, served, player):
         player.step(Ball=[ball(0)])
         harder = {"gravity": policy_pb2.Sampler(constant=2.0)}
         learner.assign(
@@ -150,9 +150,7 @@ def test_a_reset_from_the_learner_answers_the_next_exchange() -> None:
 
 def test_new_parameters_without_a_reset_go_out_with_the_next_answer() -> None:
     """New parameters are sent with the next answer, and later episodes have the new revision."""
-    with ScriptedLearner() as learner, ExitStack() as stack:
-        served = stack.enter_context(serving(learner))
-        player = playing(stack, served)
+    with one_playing() as (learner, served, player):
         gravity = {"gravity": policy_pb2.Sampler(constant=2.0)}
         learner.assign(policy_pb2.Assignment(id=1, settings_revision=7, environment_parameters=gravity))
         served.follow(1)
@@ -165,9 +163,7 @@ def test_new_parameters_without_a_reset_go_out_with_the_next_answer() -> None:
 @pytest.mark.parametrize("forget", [False, True])
 def test_a_learner_that_was_started_anew_is_awaited(forget: bool) -> None:
     """After a restart of the learner, old rows are discarded and the player waits for the new policy."""
-    with ScriptedLearner() as learner, ExitStack() as stack:
-        served = stack.enter_context(serving(learner))
-        player = playing(stack, served)
+    with one_playing() as (learner, served, player):
         player.step(Ball=[ball(0)])
         learner.restart(forget=forget)
         learner.wait_until(lambda: len(learner.opened) >= 2 and not served.link.snapshot().policy_version)

@@ -14,10 +14,9 @@ from rollcast.unity.communicator_objects.unity_message_pb2 import RESET, STEP, U
 from rollcast.v1 import policy_pb2
 from structlog.testing import capture_logs
 
+from tests.actor_client.acting import column
 from tests.actor_client.scripted import ScriptedLearner
 from tests.actor_client.unity.harness import Caller, Served, ball, serving
-from tests.actor_client.unity.policies import described, flat_policy
-from tests.actor_client.unity.test_evaluation import column
 from tests.actor_client.unity.test_gateway import is_held
 
 LEARN, OPPONENT = policy_pb2.ASSIGNMENT_ROLE_LEARN, policy_pb2.ASSIGNMENT_ROLE_OPPONENT
@@ -52,9 +51,7 @@ class Table:
 
     def keep(self, version: int, prefers: int) -> PolicyDescription:
         """Keeps a version whose policy prefers a choice."""
-        spec = self.served.declared()
-        logits = [0.0, 50.0] if prefers else [50.0, 0.0]
-        return self.learner.keep("Ball", version, flat_policy(spec, logits=logits), described(spec))
+        return self.served.keep(version, logits=[0.0, 50.0] if prefers else [50.0, 0.0])
 
     def play(self, number: int, match: int, pinned: PolicyDescription | None, learner_team: int = 0) -> None:
         """Begins a match, and waits until the gateway has it."""

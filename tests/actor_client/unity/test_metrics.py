@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry
 from actor_client.counts import AgentCounts
 from actor_client.unity.conversation import Conversation, Phase
 from actor_client.unity.mailbox import Mailbox
-from actor_client.unity.metrics import PlayerMetrics, snapshot
+from actor_client.unity.metrics import PlayerMetrics
 
 
 def test_numbers_of_all_players_are_added_up() -> None:
@@ -15,7 +15,7 @@ def test_numbers_of_all_players_are_added_up() -> None:
     conversations = [Conversation(worker, Mailbox()) for worker in range(3)]
     counts = AgentCounts()
     registry = CollectorRegistry()
-    registry.register(PlayerMetrics(lambda: snapshot(conversations, counts, 4)))
+    registry.register(PlayerMetrics(conversations, lambda: counts, lambda: 4))
 
     def value(name: str, **labels: str) -> float | None:
         return registry.get_sample_value(f"rollcast_actor_{name}", labels)

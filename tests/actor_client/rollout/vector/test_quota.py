@@ -63,6 +63,6 @@ def test_the_step_that_reaches_a_quota_is_taken_whole() -> None:
 
 def test_a_memory_lives_through_a_quota() -> None:
     """The segment after a cut records the memory that the policy has then."""
-    link = play(5 * ENVS, 9 * ENVS, memory=MemoryForm(size=4, stride=4), memory_stride=4)
+    link = play(5 * ENVS, 9 * ENVS, memory=MemoryForm(size=4, stride=4))
     recorded = [memory for chunk in link.chunks for memory in remembered(chunk, 4)]
     assert recorded == [[0, 4]] * ENVS + [[5]] * ENVS

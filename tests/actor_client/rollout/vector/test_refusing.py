@@ -64,7 +64,7 @@ def test_the_version_before_goes_on(memory: int) -> None:
     """The previous version takes over, and no step is lost or taken twice."""
     environment = toys.Toy(length=10)
     form = MemoryForm(memory, 2 if memory else 0)
-    loop, link, _ = loop_of(environment, 6, memory=form, memory_stride=form.stride)
+    loop, link, _ = loop_of(environment, 6, memory=form)
     link.instead = RulePolicy(link.spec, version=4, memory=form)
     link.policies.append(failing(link.spec, 5, after=2, memory=memory))
     assert loop.run().steps == environment.steps == 6

@@ -71,7 +71,6 @@ def test_a_plugin_of_the_working_directory_is_made(channels: str) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("Echo", "write module:callable"),
         ("no_such_module_here:Echo", "cannot be created: ModuleNotFoundError"),
         ("{}:Missing", "cannot be created: AttributeError"),
         ("{}:nothing", "returned NoneType, which has no channel_id, on_player, on_message"),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from rollcast.specs import BehaviorSpec, ObservationKind, ObservationSpec
+from rollcast.enums import ObservationKind
+from rollcast.specs import BehaviorSpec, ObservationSpec
 from torch import Tensor
 
 from learner.shared.settings.network import NetworkSettings

@@ -9,7 +9,8 @@ import pytest
 import torch
 from rollcast.demonstrations.writing import Action, DemonstrationWriter
 from rollcast.enums import Squash
-from rollcast.specs import ActionSpec, ActionTransform, BehaviorSpec
+from rollcast.specs import ActionSpec, BehaviorSpec
+from rollcast.transforms import ActionTransform
 from structlog.testing import capture_logs
 
 from learner.shared.exits import ExitCode, UserError

@@ -19,7 +19,8 @@ from typing import Any, Final
 
 import numpy as np
 import structlog
-from rollcast.specs import ActionSpec, BehaviorSpec, ImageLayout, ObservationKind, ObservationSpec
+from rollcast.enums import ImageLayout, ObservationKind
+from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from rollcast.tls import ClientSecurity
 from rollcast.v1 import session_pb2
 

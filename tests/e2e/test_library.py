@@ -16,6 +16,7 @@ import rollcast
 
 from learner.shared.exits import ExitCode
 from learner.shared.runfolder.lock import FolderLock
+from tests.documents import blocks, text_of
 from tests.e2e.processes import SECONDS, wait_until
 from tests.e2e.runs import small
 
@@ -191,3 +192,14 @@ def test_a_run_ends_with_its_program(tmp_path: Path, kill: bool) -> None:
         assert said.splitlines()[-1] == "interrupted False signal"
     wait_until(lambda: not FolderLock.is_held(folder), "the learner has ended")
     assert (folder / "run_state.pt").is_file()
+
+
+def test_the_lines_of_the_page_run(tmp_path: Path) -> None:
+    """They are one program, which trains, steers, acts, evaluates and serves."""
+    program = "\n".join(blocks(text_of("deploy/examples/LIBRARY.md"), "python"))
+    (tmp_path / "page.py").write_text(program)
+    done = subprocess.run(
+        [sys.executable, "page.py"], cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "unknown key 'learning_rat'" in done.stdout

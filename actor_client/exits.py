@@ -6,7 +6,7 @@ environment and the installation, 20-29 the network, 30-39 the protocol, 40-49 f
 
 from typing import Final
 
-from rollcast.exits import CodeWithHelp
+from rollcast.exits import CodeWithHelp, RollcastError
 
 WORKER_THREADS: Final = "rollcast-policy"
 """Beginning of the names of threads that load policies, and that the end of a command does not wait for."""
@@ -57,7 +57,7 @@ class ExitCode(CodeWithHelp):
     INTERRUPTED = 130, "a signal ended the actor at once: while it started, or a second one"
 
 
-class ActorError(Exception):
+class ActorError(RollcastError):
     """Ends the actor with a documented exit code; only the message is shown, without Rollcast's own traceback.
 
     Args:
@@ -65,6 +65,8 @@ class ActorError(Exception):
         message: One line that states the value, the limit and the next step.
         traceback: Traceback of the user's code, if it failed; shown above the message.
     """
+
+    exit_code: ExitCode
 
     def __init__(self, exit_code: ExitCode, message: str, traceback: str = "") -> None:
         super().__init__(message)

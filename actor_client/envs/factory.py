@@ -44,7 +44,7 @@ _VECTOR_INTERFACE: Final = (
 
 
 def make_env_batch(
-    env: str,
+    env: str | Callable[..., Any],
     *,
     num_envs: int,
     env_kwargs: Mapping[str, Any] | None = None,
@@ -56,8 +56,8 @@ def make_env_batch(
     """Makes E environments.
 
     Args:
-        env: A Gymnasium id (`CartPole-v1`, `package:Name-v0`), or `module:callable` where `callable(**env_kwargs)`
-            returns an object with the interface of `gymnasium.Env`.
+        env: A Gymnasium id (`CartPole-v1`, `package:Name-v0`), or `module:callable` or a callable, where
+            `callable(**env_kwargs)` returns an object with the interface of `gymnasium.Env`.
         num_envs: E, at least 1.
         env_kwargs: Passed to the environment.
         vector: Use the environment's own vector entry point; a callable gets `num_envs` as well and returns an object
@@ -72,9 +72,14 @@ def make_env_batch(
         ActorError: gymnasium is not installed.
     """
     import_extra("gymnasium", "gymnasium", "actor,gym")
-    is_callable = _names_callable(env)
+    made: Callable[..., Any] | None = None
+    if not isinstance(env, str):
+        made, env = env, getattr(env, "__qualname__", type(env).__name__)
+    elif _names_callable(env):
+        made = import_callable(env, *_split(env))
+    is_callable = made is not None
     wrapping.check(env, vector=vector, is_callable=is_callable)
-    maker = _maker(env, num_envs if vector else None, dict(env_kwargs or {}))
+    maker = _maker(env, made, num_envs if vector else None, dict(env_kwargs or {}))
     environments: list[Any] = []
     try:
         for index in range(1 if vector else num_envs):
@@ -89,9 +94,7 @@ def make_env_batch(
         if not vector:
             conventions.check_copies(env, environments, behavior)
         if warns:
-            conventions.warn(
-                env, environments, batch, env_kwargs or {}, import_callable(env, *_split(env)) if is_callable else None
-            )
+            conventions.warn(env, environments, batch, env_kwargs or {}, made)
     except ActorError:
         _close(environments)
         raise
@@ -122,15 +125,16 @@ def _names_callable(env: str) -> bool:
     return bool(module) and all(part.isidentifier() for part in name.split("."))
 
 
-def _maker(env: str, num_envs: int | None, kwargs: dict[str, Any]) -> Callable[[Mapping[str, Any]], Any]:
+def _maker(
+    env: str, made: Callable[..., Any] | None, num_envs: int | None, kwargs: dict[str, Any]
+) -> Callable[[Mapping[str, Any]], Any]:
     """Returns a factory of one environment, or of one vector environment of `num_envs` copies."""
+    if made is not None:
+        copies = {} if num_envs is None else {"num_envs": num_envs}
+        return lambda more: made(**copies, **{**kwargs, **more})
     module, name = _split(env)
     if module.endswith(".py"):
         refuse_file(env, Path(module), name)
-    if _names_callable(env):
-        found = import_callable(env, module, name)
-        copies = {} if num_envs is None else {"num_envs": num_envs}
-        return lambda more: found(**copies, **{**kwargs, **more})
     if module:
         import_module(env, module)
     return _gymnasium_maker(env, num_envs, kwargs)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rollcast.exits import CodeWithHelp
+from rollcast.exits import CodeWithHelp, RollcastError
 
 
 class ExitCode(CodeWithHelp):
@@ -54,7 +54,7 @@ class ExitCode(CodeWithHelp):
     )
 
 
-class UserError(Exception):
+class UserError(RollcastError):
     """Raised for an error that the user can correct; shown as its message without a traceback.
 
     Args:
@@ -63,6 +63,8 @@ class UserError(Exception):
         details: Every problem found, one line each, if there are several.
         code: Exit code of a program that this one started, in place of `exit_code`.
     """
+
+    exit_code: ExitCode
 
     def __init__(
         self, exit_code: ExitCode, message: str, details: Sequence[str] = (), *, code: int | None = None

@@ -11,6 +11,8 @@ from rollcast.v1 import policy_pb2
 
 E = TypeVar("E", Distribution, Dtype, Encoding, PolicyFormat)
 
+MODEL_PROPERTY: Final = "rollcast.model"
+"""Property of an exported model that describes it: a JSON object; see learner/training/export/README.md."""
 OBSERVATIONS_PROPERTY: Final = "rollcast.observations"
 """Property of an exported model that takes only some observations: a JSON list of their names, in the order of inputs."""
 

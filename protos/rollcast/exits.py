@@ -1,4 +1,4 @@
-"""The base of the exit codes of all commands."""
+"""The base of the exit codes of all commands, and of the errors with which they end."""
 
 from __future__ import annotations
 
@@ -17,3 +17,15 @@ class CodeWithHelp(enum.IntEnum):
         member._value_ = value
         member.help = help_text
         return member
+
+
+class RollcastError(Exception):
+    """Raised for an error that the user can correct: its message is the line that a command prints before it ends.
+
+    Attributes:
+        message: One line that states the value, the limit and the next step.
+        exit_code: The exit code of the command.
+    """
+
+    message: str
+    exit_code: CodeWithHelp

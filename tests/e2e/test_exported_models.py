@@ -15,11 +15,11 @@ import gymnasium
 import numpy as np
 import onnx
 import pytest
+from rollcast.descriptions import MODEL_PROPERTY
 from rollcast.specs import BehaviorSpec
 
 from actor_client.demos.policies import ModelPolicy
 from actor_client.envs.spaces import ObservationPlan, plan_actions
-from learner.training.export.card import CARD_PROPERTY
 from tests.documents import blocks, section
 from tests.e2e import odd_environment
 from tests.e2e.processes import SECONDS, LearnerProcess, processes_in
@@ -122,5 +122,5 @@ def test_the_metadata_has_the_bounds_and_places_of_the_environment(run: LearnerP
 def card_of(model: Path) -> dict[str, Any]:
     """Reads the metadata of a model."""
     properties = {each.key: each.value for each in onnx.load(str(model)).metadata_props}
-    card: dict[str, Any] = json.loads(properties[CARD_PROPERTY])
+    card: dict[str, Any] = json.loads(properties[MODEL_PROPERTY])
     return card

@@ -95,13 +95,14 @@ def test_status_is_watched(run: Run) -> None:
     )
     begins = "run run, generation 1: training"
     run.learner.wait_for(lambda: text.out().count(begins) > 1, "a second look", text)
-    run.learner.wait_for(lambda: documents.out().count("\n") > 1, "a second document", documents)
+    # Within half a second all callers get the same one, and two looks of a busy machine can be that close.
+    run.learner.wait_for(lambda: len(set(documents.out().splitlines()[:-1])) > 1, "a second document", documents)
     for command in (text, documents):
         command.signal(signal.SIGINT)
         assert command.wait() == 0, command.said()
         assert command.err() == ""
     uptimes = [json.loads(line)["uptime_seconds"] for line in documents.out().splitlines()]
-    assert uptimes == sorted(set(uptimes))
+    assert uptimes == sorted(uptimes)
 
 
 def test_pause_and_resume(run: Run) -> None:

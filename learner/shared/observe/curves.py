@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -95,6 +97,25 @@ def read_curves(run: Path, key: str, episodes: int = 1) -> list[Curve]:
         known = ", ".join(sorted(keys)[:30]) or "none"
         raise UserError(ExitCode.USAGE, f"{shown} has no values of {printable(key)!r}; --key takes one of: {known}")
     return curves
+
+
+def read_statistics(path: Path) -> dict[str, list[float]]:
+    """Returns all statistics of a `stats.csv`, by name: a value for each summary, NaN where one lacks it.
+
+    Returns:
+        Lists of equal length, ``step`` (environment steps trained) and ``seconds`` first; empty before the first summary.
+    """
+    points: dict[str, dict[int, _Point]] = {}
+    with contextlib.suppress(FileNotFoundError):
+        for row in _rows(path):
+            if (point := _point(row)) is not None:
+                points.setdefault(row[2], {})[point.step] = point
+    seconds = {step: point.seconds for found in points.values() for step, point in found.items()}
+    steps = sorted(seconds)
+    columns: dict[str, list[float]] = {"step": list(map(float, steps)), "seconds": [seconds[step] for step in steps]}
+    for name, found in points.items():
+        columns[name] = [found[step].value if step in found else math.nan for step in steps]
+    return columns if points else {}
 
 
 def _points(path: Path, key: str, keys: set[str]) -> list[_Point]:

@@ -60,6 +60,8 @@ FLAGS: Mapping[str, Path] = MappingProxyType(
 )
 """Path of each flag, by its name without the leading dashes."""
 
+EVERY_BEHAVIOR: Path = ("behaviors", "*")
+"""Begins a path of ``--set`` that sets a value of every behavior, and of those that the run file does not list."""
 PREFIX = "ROLLCAST_"
 SECRETS_DIRECTORY = "ROLLCAST_SECRETS_DIR"
 _OF_COMPOSE = ("BIND", "PORT", "HTTP_PORT", "RUN_FILE", "FILES", "ENV", "NUM_ENVS", "ENVIRONMENTS", "LEARNER", "SECRETS",
@@ -168,7 +170,7 @@ def from_flags(cli: Mapping[str, object], behaviors: Sequence[str], problems: Pr
 
 
 def from_set_items(items: Sequence[str], tree: Tree, problems: Problems) -> Iterator[Override]:
-    """Reads ``--set a.b.c=value``; a key that contains a dot is written in double quotes."""
+    """Reads ``--set a.b.c=value``; a key that contains a dot is written in double quotes, and ``behaviors.*`` means every behavior."""
     listed = tree.get("behaviors")
     for item in items:
         name, separator, text = item.partition("=")
@@ -176,12 +178,19 @@ def from_set_items(items: Sequence[str], tree: Tree, problems: Problems) -> Iter
         if not separator or path is None:
             problems.errors.append(f"--set {item}: must have the form KEY=VALUE, such as env_settings.seed=7")
             continue
-        if path[0] == "behaviors" and len(path) > 1 and isinstance(listed, dict) and listed and path[1] not in listed:
+        if path[:2] == EVERY_BEHAVIOR:
+            paths = [("behaviors", name, *path[2:]) for name in listed] if isinstance(listed, dict) else []
+            if not paths or "default_settings" in tree:
+                paths.append(("default_settings", *path[2:]))
+        elif path[0] == "behaviors" and len(path) > 1 and isinstance(listed, dict) and listed and path[1] not in listed:
             near = did_you_mean(path[1], listed) or f"; it lists {', '.join(listed)}"
             problems.errors.append(f"--set {item}: the run file lists no behavior {path[1]!r}{near}")
             continue
+        else:
+            paths = [path]
         try:
-            yield Override(path, _from_text(text, path, tree), "--set")
+            for each in paths:
+                yield Override(each, _from_text(text, each, tree), "--set")
         except ValueError as error:
             problems.errors.append(f"--set {item}: the value cannot be read: {error}")
 

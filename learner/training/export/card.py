@@ -17,8 +17,6 @@ from rollcast.transforms import CLIP
 from learner.training.networks.policy import PolicyNetwork
 from learner.training.networks.squashed import squash_of
 
-CARD_PROPERTY: Final = "rollcast.model"
-"""Property of an exported model: a JSON object."""
 FORMAT: Final = 1
 """Number of the form of the object. Fields may be added to it; a change of their meaning raises the number."""
 

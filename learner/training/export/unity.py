@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from rollcast.descriptions import DISCRETE_LOG_PROBS, OBSERVATIONS_PROPERTY, RECURRENT_OUT
+from rollcast.descriptions import DISCRETE_LOG_PROBS, MODEL_PROPERTY, OBSERVATIONS_PROPERTY, RECURRENT_OUT
 from rollcast.enums import ObservationKind
 from rollcast.specs import ObservationSpec
 from torch import Tensor, nn
 
 from learner.shared.files import write_file
-from learner.training.export.card import CARD_PROPERTY, Origin, card_of
+from learner.training.export.card import Origin, card_of
 from learner.training.export.describe import input_names
 from learner.training.export.graph import declare, trace
 from learner.training.networks.policy import PolicyNetwork
@@ -83,7 +83,7 @@ def render_unity(network: PolicyNetwork, origin: Origin | None = None) -> bytes:
     _hide(model.graph, DISCRETE_LOG_PROBS)
     model.ir_version = IR_VERSION
     model.producer_name, model.producer_version = "rollcast", ""
-    properties = {CARD_PROPERTY: card_of(network, origin or Origin())}
+    properties = {MODEL_PROPERTY: card_of(network, origin or Origin())}
     if len(network.reads) < len(network.spec.observations):
         names = [network.spec.observations[index].name for index in network.reads]
         properties[OBSERVATIONS_PROPERTY] = json.dumps(names)

@@ -22,6 +22,7 @@ from typing import TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+import rollcast.console
 from rollcast.addresses import split_address
 from rollcast.auth import Role, proof_of, token_hash
 from rollcast.errors import CheckpointFailed, MalformedChunk
@@ -229,6 +230,12 @@ COMMANDS: dict[str, Callable[[Operator], object]] = {
     "release": lambda operator: operator.release("rig 7", None),
     "page": Operator.prove,
 }
+
+
+def test_each_command_to_a_learner_meets_strangers() -> None:
+    """`COMMANDS` has every command that watches or steers a learner that runs."""
+    group = rollcast.console.COMMANDS["pause"].group
+    assert {name for name, each in rollcast.console.COMMANDS.items() if each.group == group} == COMMANDS.keys()
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 from rollcast.auth import Principal, Role, make_token
 from rollcast.server_tls import ServerSecurity
 
@@ -125,6 +126,14 @@ def test_only_a_header_makes_an_operator(folder: Folder, site: Site, path: str) 
         assert f"token of {role}, and only operators" in answer.json["error"]["message"]
     assert site.hooks.calls == []
     assert ask(folder, site, path, "POST", bearer(token)).status == 200
+
+
+def test_each_request_of_operators_is_tried_by_strangers(site: Site) -> None:
+    """`ACT` names every route that a POST reaches, but the one that proves the learner to strangers."""
+    app = web.Application()
+    site.server._routes.add_to(app)
+    posts = {route.resource.canonical for route in app.router.routes() if route.method == "POST" and route.resource}
+    assert posts - {"/api/prove"} == {path.partition("?")[0] for path in ACT}
 
 
 def test_no_answer_sets_a_cookie(folder: Folder, site: Site) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from rollcast.descriptions import OBSERVATIONS_PROPERTY
+from rollcast.descriptions import MODEL_PROPERTY, OBSERVATIONS_PROPERTY
 from rollcast.policies import PolicyDescription
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
@@ -17,7 +17,6 @@ from actor_client.policy.actions import PolicyUnusable
 from actor_client.policy.noise import Noise
 from actor_client.policy.runner import Policy
 from learner.shared.settings.network import NetworkSettings
-from learner.training.export.card import CARD_PROPERTY
 from learner.training.export.check import open_session, random_inputs, random_state
 from learner.training.export.describe import Progress, describe
 from learner.training.export.onnx import PolicyExporter
@@ -109,7 +108,7 @@ def test_unity_counts_the_sensors_that_are_left() -> None:
     assert [item.name for item in model.graph.input] == ["obs_0", "obs_1", "action_masks", "recurrent_in"]
     told = {each.key: json.loads(each.value) for each in model.metadata_props}
     assert told[OBSERVATIONS_PROPERTY] == ["near", "far"]
-    assert [(each["input"], each["name"]) for each in told[CARD_PROPERTY]["observations"]] == [
+    assert [(each["input"], each["name"]) for each in told[MODEL_PROPERTY]["observations"]] == [
         ("obs_0", "near"),
         ("obs_1", "far"),
     ]
@@ -132,4 +131,4 @@ def test_a_model_of_a_policy_that_reads_all_names_none() -> None:
     """Without ``critic_only``, the model for Unity lists no names of its own."""
     plain = PolicyNetwork(SPEC, NetworkSettings(hidden_units=16))
     properties = onnx.load_model_from_string(render_unity(plain)).metadata_props
-    assert [each.key for each in properties] == [CARD_PROPERTY]
+    assert [each.key for each in properties] == [MODEL_PROPERTY]

@@ -1,0 +1,205 @@
+"""Tests Rollcast as a library: programs that train, watch and act by `import rollcast`."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import rollcast
+
+from learner.shared.exits import ExitCode
+from learner.shared.runfolder.lock import FolderLock
+from tests.documents import blocks, text_of
+from tests.e2e.processes import SECONDS, wait_until
+from tests.e2e.runs import small
+
+LIGHT = (
+    "import sys, rollcast\n"
+    "print([name for name in ('torch', 'grpc', 'numpy', 'learner', 'actor_client') if name in sys.modules])\n"
+    "print(set(rollcast.__all__) <= set(dir(rollcast)))\n"
+)
+PROGRAM = """
+import rollcast
+if __name__ == "__main__":
+    try:
+        with rollcast.train("CartPole-v1", {settings!r}, wait=False, run_id="run", results_dir={folder!r}, http_address="127.0.0.1:0") as run:
+            for state in run:
+                if state.behaviors and state.behaviors[0].version:
+                    print("trains", flush=True)
+            print("ended", flush=True)
+    except KeyboardInterrupt:
+        print("interrupted", run.is_running, run.summary["stop_reason"], flush=True)
+"""
+
+
+def settings(**changes: Any) -> dict[str, Any]:
+    """Returns what a run file would hold."""
+    return {
+        "behaviors": {"Pole": small(**changes)},
+        "rollcast": {"torch_threads": 1, "address": "127.0.0.1:0", "http_address": "127.0.0.1:0"},
+    }
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> rollcast.Run:
+    """Returns a run that has ended."""
+    folder = tmp_path_factory.mktemp("library")
+    return rollcast.train("CartPole-v1", settings(), max_steps=2000, results_dir=folder, run_id="run", seed=3)
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[rollcast.Run]:
+    """Returns a run that trains."""
+    folder = tmp_path_factory.mktemp("library")
+    with rollcast.train("CartPole-v1", settings(), wait=False, results_dir=folder, run_id="live") as run:
+        yield run
+
+
+def test_the_import_is_light() -> None:
+    """It loads neither side, and knows its names."""
+    done = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True, check=True, timeout=SECONDS)
+    assert done.stdout.splitlines() == ["[]", "True"]
+
+
+def test_unknown_names_are_unknown() -> None:
+    """A name that the library lacks is an AttributeError, as of any module."""
+    with pytest.raises(AttributeError, match="no attribute 'trian'"):
+        rollcast.trian  # type: ignore[attr-defined] # noqa: B018
+
+
+def test_a_run_has_results_when_it_has_ended(trained: rollcast.Run) -> None:
+    """Its folder has the summary, the curves and the policy; nothing of it runs."""
+    assert not trained.is_running
+    assert trained.summary["stop_reason"] == "max_steps"
+    assert trained.summary["env_steps_trained"] >= 2000 - 256
+    history = trained.history()
+    assert len(history["step"]) == len(history["Environment/Cumulative Reward"]) > 0
+    assert np.all(np.diff(history["step"]) > 0)
+    assert trained.latest_policy().path == rollcast.load_policy(trained.folder).path
+    with pytest.raises(rollcast.RollcastError, match="does not listen"):
+        trained.pause()
+    trained.stop()
+
+
+def test_a_loaded_policy_acts(trained: rollcast.Run) -> None:
+    """It takes an observation or a batch of them, draws or takes the likeliest action, and refuses other shapes."""
+    policy = rollcast.load_policy(trained.folder, behavior="Pole")
+    assert (policy.behavior, policy.run_id) == ("Pole", "run")
+    observations = np.random.default_rng(1).normal(size=(64, 4)).astype(np.float32)
+    actions = policy.act(observations)
+    assert actions.shape == (64,)
+    assert [policy.act(each) for each in observations] == actions.tolist()
+    drawn = np.array([policy.act(observations, deterministic=False) for _ in range(20)])
+    assert set(drawn.ravel().tolist()) == {0, 1}
+    assert np.all(policy.act(observations, masks=np.tile([0, 1], (64, 1))) == 1)
+    for wrong in (observations[0, :3], observations[None], {"a": observations}):
+        with pytest.raises(rollcast.RollcastError, match=r"takes .* \[4\], or a batch"):
+            policy.act(wrong)
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "said"),
+    [
+        ("none", {}, "is not a run with a model"),
+        ("run", {"behavior": "Cart"}, "of Cart; it has those of Pole"),
+        ("run", {"checkpoint": 7}, "no model of checkpoint 7 of Pole; it has those of the steps"),
+        ("run/summary.json", {}, "is not a model that can be run"),
+    ],
+)
+def test_what_is_no_policy_is_refused(trained: rollcast.Run, source: str, options: Any, said: str) -> None:
+    """The error is one line, which names what there is."""
+    with pytest.raises(rollcast.RollcastError, match=said) as caught:
+        rollcast.load_policy(trained.folder.parent / source, **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_evaluation_plays_whole_episodes(trained: rollcast.Run) -> None:
+    """Each counts once; the same seeds give the same returns; an environment may be a function of the caller's."""
+    policy = rollcast.load_policy(trained.folder)
+    result = rollcast.evaluate(policy, "CartPole-v1", 10, num_envs=4, seed=5)
+    assert result.returns.tolist() == result.lengths.tolist()
+    assert len(result.returns) == 10
+    assert result.interval[0] <= result.mean <= result.interval[1]
+    again = rollcast.evaluate(policy, lambda: gymnasium.make("CartPole-v1"), 10, num_envs=4, seed=5)
+    assert again.returns.tolist() == result.returns.tolist()
+    with pytest.raises(rollcast.RollcastError, match="it is for another environment"):
+        rollcast.evaluate(policy, "Pendulum-v1", 1)
+
+
+def test_a_live_run_is_watched_and_steered(live: rollcast.Run) -> None:
+    """Its updates come one after the other; it pauses, goes on and saves; its newest policy acts while it trains."""
+    versions = []
+    for state in live:
+        versions.append([each.version for each in state.behaviors])
+        if any(version >= 2 for found in versions for version in found):
+            break
+    assert versions == sorted(versions)
+    live.pause()
+    assert live.state.state.value == "paused"
+    live.resume()
+    assert live.save().is_file()
+    assert live.latest_policy().act(np.zeros(4, np.float32)) in {0, 1}
+    with pytest.raises(TimeoutError, match="live has not ended"):
+        live.wait(0.0)
+    assert live.is_running
+    assert live.page.startswith("http://127.0.0.1:")
+
+
+@pytest.mark.parametrize(
+    ("env", "options", "code", "said"),
+    [
+        ("NoSuch-v1", {}, 11, "Environment `NoSuch` doesn't exist"),
+        ("CartPole-v1", {"learning_rat": 1e-3}, 11, "unknown key 'learning_rat'; did you mean 'learning_rate'"),
+        ("CartPole-v1", {"max_steps": "many"}, 11, "max_steps"),
+        ("CartPole-v1", {"actors": 0}, 10, "--actors"),
+    ],
+)
+def test_errors_are_those_of_the_command(tmp_path: Path, env: str, options: Any, code: int, said: str) -> None:
+    """They have its message and its exit code."""
+    with pytest.raises(rollcast.RollcastError, match=said) as caught:
+        rollcast.train(env, results_dir=tmp_path, **options)
+    assert caught.value.exit_code == code
+
+
+def test_a_run_that_exists_is_not_replaced(trained: rollcast.Run) -> None:
+    """Starting another run in its folder needs `force`, or `resume`."""
+    with pytest.raises(rollcast.RollcastError) as caught:
+        rollcast.train("CartPole-v1", settings(), results_dir=trained.folder.parent, run_id="run")
+    assert caught.value.exit_code == ExitCode.RUN_FOLDER_EXISTS
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_a_run_ends_with_its_program(tmp_path: Path, kill: bool) -> None:
+    """Ctrl-C stops it, saves, and is raised; a program that is killed leaves no run behind."""
+    program = PROGRAM.format(settings=settings(), folder=str(tmp_path))
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "trains\n"
+            process.send_signal(signal.SIGKILL if kill else signal.SIGINT)
+            said = process.stdout.read()
+        finally:
+            process.kill()
+    folder = tmp_path / "run"
+    if not kill:
+        assert said.splitlines()[-1] == "interrupted False signal"
+    wait_until(lambda: not FolderLock.is_held(folder), "the learner has ended")
+    assert (folder / "run_state.pt").is_file()
+
+
+def test_the_lines_of_the_page_run(tmp_path: Path) -> None:
+    """They are one program, which trains, steers, acts, evaluates and serves."""
+    program = "\n".join(blocks(text_of("deploy/examples/LIBRARY.md"), "python"))
+    (tmp_path / "page.py").write_text(program)
+    done = subprocess.run(
+        [sys.executable, "page.py"], cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "unknown key 'learning_rat'" in done.stdout

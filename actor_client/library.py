@@ -175,12 +175,16 @@ class LoadedPolicy:
     def _inputs_of(self, observation: Any) -> tuple[list[NDArray[np.float32]], bool]:
         """Returns the observations as the model takes them, ``[B, *shape]`` each, and whether they are a batch."""
         values = [each.of(observation) for each in self._observations]
-        forms = [each.is_batch(value) for each, value in zip(self._observations, values, strict=True)]
-        if None in forms or len(set(forms)) > 1:
+        forms = set.intersection(
+            *(each.forms_of(value) for each, value in zip(self._observations, values, strict=True))
+        )
+        if not forms:
             shapes = _listed({each.name: each.shape for each in self._observations})
             found = ", ".join(str(list(value.shape)) for value in values)
             raise self._failed(f"the observation has the shape {found}; the policy takes {shapes}, or a batch of them")
-        return [each.input_of(value) for each, value in zip(self._observations, values, strict=True)], bool(forms[0])
+        return [
+            each.input_of(value) for each, value in zip(self._observations, values, strict=True)
+        ], False not in forms
 
     def _opened(self) -> Any:
         try:
@@ -225,12 +229,17 @@ class _Observation:
             observation = observation[key]
         return np.asarray(observation)
 
-    def is_batch(self, value: NDArray[Any]) -> bool | None:
-        """Returns whether a value is one of a batch; None if it has another shape."""
-        if value.shape == self.shape or (value.ndim == 0 and math.prod(self.shape) == 1):
-            return False
-        flat = value.ndim == 1 and math.prod(self.shape) == 1
-        return True if value.shape[1:] == self.shape or flat else None
+    def forms_of(self, value: NDArray[Any]) -> set[bool]:
+        """Returns what a value may be: True for a batch, False for one observation, which may have more axes than the input."""
+        size = math.prod(self.shape)
+        if value.shape == self.shape and size > 1:
+            return {False}
+        if value.shape[1:] == self.shape:
+            return {True}
+        forms = {False} if value.size == size else set[bool]()
+        if value.ndim and value.shape[0] * size == value.size:
+            forms.add(True)
+        return forms
 
     def input_of(self, value: NDArray[Any]) -> NDArray[np.float32]:
         """Returns what the model takes, ``[B, *shape]``."""

@@ -15,6 +15,7 @@ import gymnasium
 import numpy as np
 import onnx
 import pytest
+import rollcast
 from rollcast.descriptions import MODEL_PROPERTY
 from rollcast.specs import BehaviorSpec
 
@@ -97,6 +98,32 @@ def return_with_rollcast(model: Path, name: str) -> float:
         observation, reward, terminated, truncated, _ = env.step(action)
         total, over = total + float(reward), terminated or truncated
     return total
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_a_loaded_policy_plays_as_rollcast_does(run: LearnerProcess, name: str) -> None:
+    """It takes what the environment returns, alone or as a batch, and returns what the environment takes."""
+    policy = rollcast.load_policy(run.folder, behavior=name)
+    env: Any = gymnasium.make(ENVIRONMENTS[name])
+    observation, total, over = env.reset(seed=1)[0], 0.0, False
+    while not over:
+        action = policy.act(observation)
+        shape = env.action_space.shape
+        observation, reward, terminated, truncated, _ = env.step(action.reshape(shape) if shape else action)
+        total, over = total + float(reward), terminated or truncated
+    assert total == pytest.approx(return_with_rollcast(model_of(run, name), name), rel=1e-5)
+    seen = [env.observation_space.sample() for _ in range(3)]
+    policy.reset()
+    together = policy.act(
+        gymnasium.vector.utils.concatenate(
+            env.observation_space, seen, gymnasium.vector.utils.create_empty_array(env.observation_space, 3)
+        )
+    )
+    for each, action in zip(seen, together, strict=True):
+        policy.reset()
+        assert np.allclose(policy.act(each), action, atol=1e-5)
+    played = rollcast.evaluate(policy, ENVIRONMENTS[name], 3, num_envs=2)
+    assert len(played.returns) == 3
 
 
 def test_the_metadata_tells_where_a_model_comes_from(run: LearnerProcess) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -199,7 +200,13 @@ def test_the_lines_of_the_page_run(tmp_path: Path) -> None:
     program = "\n".join(blocks(text_of("deploy/examples/LIBRARY.md"), "python"))
     (tmp_path / "page.py").write_text(program)
     done = subprocess.run(
-        [sys.executable, "page.py"], cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS, check=False
+        [sys.executable, "page.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+        env={**os.environ, "ROLLCAST_ADDRESS": "127.0.0.1:0", "ROLLCAST_HTTP_ADDRESS": "127.0.0.1:0"},
     )
     assert done.returncode == 0, done.stderr
     assert "unknown key 'learning_rat'" in done.stdout

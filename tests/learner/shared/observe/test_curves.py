@@ -1,5 +1,6 @@
 """Tests reading curves from `stats.csv`."""
 
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 from learner.shared.exits import UserError
 from learner.shared.observe import curves as module
 from learner.shared.observe.csvfile import CsvWriter
-from learner.shared.observe.curves import RETURN_KEY, read_curves
+from learner.shared.observe.curves import RETURN_KEY, read_curves, read_statistics
 from learner.shared.observe.stats import StatsReporter
 from tests.learner.start.run_folders import curve_rows, run_folder
 
@@ -45,6 +46,19 @@ def test_what_the_learner_writes_is_read(tmp_path: Path) -> None:
         ("Runner", (100, 200), (25.0, 50.0)),
         ("Walker", (100, 200), (25.0, 50.0)),
     ]
+
+
+def test_all_statistics_are_read_by_name(tmp_path: Path) -> None:
+    """Each has a value for every step of any, NaN where it has none; a run without a summary has none."""
+    folder = run_folder(tmp_path, "run")
+    file = folder / "Walker" / "stats.csv"
+    assert read_statistics(file) == {}
+    stats(folder, rows([(2, 20.0, 1), (1, 10.0, 1)]) + rows([(2, 0.5, 1), (3, 0.25, 1)], LOSS) + "4,no,row\n")
+    found = read_statistics(file)
+    assert list(found) == ["step", "seconds", RETURN_KEY, LOSS]
+    assert (found["step"], found["seconds"]) == ([1.0, 2.0, 3.0], [0.01, 0.02, 0.03])
+    assert found[RETURN_KEY] == pytest.approx([10.0, 20.0, math.nan], nan_ok=True)
+    assert found[LOSS] == pytest.approx([math.nan, 0.5, 0.25], nan_ok=True)
 
 
 def test_a_point_is_the_mean_of_enough_episodes(tmp_path: Path) -> None:

@@ -173,9 +173,23 @@ def test_set_reaches_behaviors(write_run: WriteRun) -> None:
     assert options.checkpoint_settings.run_id == "010"
 
 
+def test_set_reaches_every_behavior(write_run: WriteRun) -> None:
+    """``behaviors.*`` means all that the run file lists, and those that it does not list."""
+    items = ["behaviors.*.max_steps=1e5", "behaviors.Ball.max_steps=7"]
+    options = load_run_options(write_run(RUN), set_items=items).options
+    assert (options.settings_for("Ball").max_steps, options.settings_for("My.Ball").max_steps) == (7, 100000)
+    defaults = f"default_settings: {{trainer_type: poca}}\n{RUN}"
+    for text, trainer in (("", "ppo"), ("default_settings: {trainer_type: poca}\n", "poca"), (defaults, "poca")):
+        options = load_run_options(write_run(text) if text else None, set_items=items[:1]).options
+        unlisted = options.settings_for("New")
+        assert (unlisted.max_steps, unlisted.trainer_type) == (100000, trainer)
+
+
 @pytest.mark.parametrize(
     ("item", "expected"),
     [
+        ("behaviors.*.max_stebs=3", "behaviors.Ball.max_stebs: unknown key 'max_stebs'; did you mean 'max_steps'?"),
+        ("behaviors.*=3", "must be a map"),
         ("env_settings.seed", "must have the form KEY=VALUE"),
         ("=3", "must have the form KEY=VALUE"),
         ("env_settings..seed=3", "must have the form KEY=VALUE"),

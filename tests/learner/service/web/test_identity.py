@@ -131,6 +131,7 @@ def test_only_a_header_makes_an_operator(folder: Folder, site: Site, path: str) 
 def test_each_request_of_operators_is_tried_by_strangers(site: Site) -> None:
     """`ACT` names every route that a POST reaches, but the one that proves the learner to strangers."""
     app = web.Application()
+    assert site.server._routes is not None
     site.server._routes.add_to(app)
     posts = {route.resource.canonical for route in app.router.routes() if route.method == "POST" and route.resource}
     assert posts - {"/api/prove"} == {path.partition("?")[0] for path in ACT}

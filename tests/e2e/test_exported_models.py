@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 import pytest
 import rollcast
+from gymnasium.vector.utils import concatenate, create_empty_array
 from rollcast.descriptions import MODEL_PROPERTY
 from rollcast.specs import BehaviorSpec
 
@@ -114,11 +115,8 @@ def test_a_loaded_policy_plays_as_rollcast_does(run: LearnerProcess, name: str) 
     assert total == pytest.approx(return_with_rollcast(model_of(run, name), name), rel=1e-5)
     seen = [env.observation_space.sample() for _ in range(3)]
     policy.reset()
-    together = policy.act(
-        gymnasium.vector.utils.concatenate(
-            env.observation_space, seen, gymnasium.vector.utils.create_empty_array(env.observation_space, 3)
-        )
-    )
+    empty: Any = create_empty_array(env.observation_space, 3)
+    together = policy.act(concatenate(env.observation_space, seen, empty))
     for each, action in zip(seen, together, strict=True):
         policy.reset()
         assert np.allclose(policy.act(each), action, atol=1e-5)

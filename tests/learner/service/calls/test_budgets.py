@@ -80,7 +80,7 @@ async def flood(actor: Actor, way: str) -> None:
 async def test_no_method_takes_the_loop_from_others(tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls of any method, refused ones too, make their own principal wait and no other."""
     for name in ("PRINCIPAL_BURST_SECONDS", "PRINCIPAL_SHARE"):
-        monkeypatch.setattr(budgets, name, 0.02)
+        monkeypatch.setattr(budgets, name, 0.005)
     folder = Folder.make(tmp_path, lab=Role.ACTOR, other=Role.ACTOR)
     async with running(make_options(), identity=identity(folder)) as learner:
         learner.forgive()

@@ -5,11 +5,15 @@ by this interpreter, a test or a learner that starts its trainers, gets a fork. 
 with its own environment, folder, descriptors, signals, session and exit code. Each process of pytest has three servers of forks: one
 has loaded what a service runs, one what trainers run, which is torch, and one what actors run. They have one thread and end with it.
 
+At its end a fork does not delete its objects, nor unload libraries. A test of that gives the command a variable such as TZ, with which
+it is a new interpreter.
+
 `python -m tests.e2e.preloaded KIND TESTS LISTENER LIFE` serves forks.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import gc
@@ -245,6 +249,8 @@ def _after(words: Sequence[str]) -> tuple[str, list[str]] | None:
 def _kind_of(module: str, arguments: Sequence[str]) -> str:
     """Returns which server forks a command."""
     has_torch = {"evaluate", "tournament", "trainer"}.intersection(arguments[:1])
+    if module == "rollcast" and {"act", "join", "play", "unity"}.intersection(arguments[:1]):
+        return "actors"
     in_threads = "rollcast.trainer_process=false" in arguments
     return "trainers" if module in {"learner", "rollcast"} and (has_torch or in_threads) else _KINDS[module]
 
@@ -497,7 +503,21 @@ def main() -> None:
     if request is None:
         return
     _become(request)
-    runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
+    try:
+        runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        if isinstance(ended.code, int | None):
+            _end(ended.code or 0)
+        raise
+
+
+def _end(code: int) -> None:
+    """Ends a fork as Python does, but leaves its objects as they are, whose end would copy and free each page of what was loaded."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":

@@ -21,9 +21,11 @@ import importlib
 import inspect
 import json
 import os
+import re
 import runpy
 import select
 import selectors
+import shlex
 import signal
 import socket
 import subprocess
@@ -101,6 +103,8 @@ and `rollcast` sets one of ONNX Runtime."""
 _QUIET: Final = {"GRPC_VERBOSITY": "NONE", "GRPC_ENABLE_FORK_SUPPORT": "0"}
 """What every command or `rollcast` sets before gRPC is loaded, if it is not set."""
 _INTERRUPT: Final = signal.SIGINT
+_BUILD: Final = re.compile(r' exec (.* -m tests\.tools\.players .*) "\$@"$', re.MULTILINE)
+"""The line of `tests.tools.players.build` that starts the player, from a copy of the modules that a fork has loaded."""
 
 _environment: dict[str, str] = {}
 """Of the process of the tests, when `install` was called."""
@@ -133,6 +137,7 @@ class Popen(subprocess.Popen[Any]):
         _startupinfo, _creationflags, shell, *descriptors = rest[:9]
         more = rest[9:]  # restore_signals, gid, gids, uid, umask, start_new_session, process_group
         words = [] if shell or isinstance(args, str | bytes | os.PathLike) else [os.fspath(word) for word in args]
+        words = _of_build(words)
         whole = dict(os.environ if env is None else env)
         own, their_end = _after(words), _signal_of(preexec_fn)
         is_plain = executable in {None, sys.executable} and more[1:5] == (None, None, None, -1)
@@ -244,6 +249,14 @@ def _after(words: Sequence[str]) -> tuple[str, list[str]] | None:
     if words[begin : begin + 1] != ["-m"] or words[begin + 1 : begin + 2] == [] or words[begin + 1] not in _KINDS:
         return None
     return words[begin + 1], list(words[begin + 2 :])
+
+
+def _of_build(words: list[str]) -> list[str]:
+    """Returns the command that the script of a scripted player's build runs; other commands as they are."""
+    if not words or not words[0].endswith(".x86_64") or not Path(words[0]).is_file():
+        return words
+    found = _BUILD.search(Path(words[0]).read_text(encoding="utf-8", errors="replace"))
+    return words if found is None else [*shlex.split(found[1]), *words[1:]]
 
 
 def _kind_of(module: str, arguments: Sequence[str]) -> str:

@@ -153,8 +153,9 @@ def audit(*arguments: str) -> None:
 
 
 def demo(*arguments: str) -> None:
-    """Trains CartPole with a learner and two actors; arguments are passed to deploy/demo.py."""
-    run("python", "deploy/demo.py", *arguments)
+    """Trains CartPole with a learner and two actors; arguments are passed to `rollcast train`."""
+    own = ["--env", "CartPole-v1", "--actors", "2", "--num-envs", "4", "--run-id", "demo", "--force"]
+    run("rollcast", "train", "learner/run_files/cartpole.yaml", *own, *arguments)
 
 
 def suite(tier: str, *arguments: str) -> None:

@@ -36,27 +36,23 @@ def test_an_unknown_task_is_answered_with_the_known_ones() -> None:
 def test_a_failed_task_ends_with_its_code() -> None:
     """A failed task ends with the exit code of its program."""
     done = run("demo", "--no-such-flag")
-    assert done.returncode == 2
-    assert "unrecognized arguments" in done.stderr
+    assert done.returncode == 10
+    assert "--no-such-flag" in done.stderr
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("program", ["make", "python"])
-def test_the_printed_demo_trains(program: str, tmp_path: Path) -> None:
-    """Both printed commands, `make demo` and `python tasks.py demo`, train CartPole."""
+def test_the_printed_demo_trains(tmp_path: Path) -> None:
+    """The printed `make demo`, which runs the printed `python tasks.py demo`, trains CartPole."""
     (with_make, *_) = commands(section("README.md", "Install"))
     assert with_make == ["make", "demo"]
     assert "python tasks.py demo" in section("README.md", "Install")
-    few = ["--results-dir", str(tmp_path), "--", "--set", "behaviors.CartPole.max_steps=3000"]
-    if program == "make":
-        words = [*with_make, f"PYTHON={sys.executable}", f"SEED={' '.join(['3', *few])}"]
-        done = subprocess.run(
-            words, cwd=ROOT, env={**os.environ, "VENV": sys.prefix}, capture_output=True, text=True, check=False
-        )
-    else:
-        done = run("demo", "--seed", "3", *few)
+    few = ["3", "--results-dir", str(tmp_path), "--http-address", "127.0.0.1:0"]
+    few += ["--set", "behaviors.CartPole.max_steps=3000"]
+    words = [*with_make, f"PYTHON={sys.executable}", f"SEED={' '.join(few)}"]
+    environment = {**os.environ, "VENV": sys.prefix}
+    done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert (tmp_path / "demo-3" / "CartPole.onnx").exists()
+    assert (tmp_path / "demo" / "CartPole.onnx").exists()
 
 
 @pytest.mark.slow

@@ -5,11 +5,15 @@ by this interpreter, a test or a learner that starts its trainers, gets a fork. 
 with its own environment, folder, descriptors, signals, session and exit code. Each process of pytest has three servers of forks: one
 has loaded what a service runs, one what trainers run, which is torch, and one what actors run. They have one thread and end with it.
 
+At its end a fork does not delete its objects, nor unload libraries. A test of that gives the command a variable such as TZ, with which
+it is a new interpreter.
+
 `python -m tests.e2e.preloaded KIND TESTS LISTENER LIFE` serves forks.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import gc
@@ -17,9 +21,11 @@ import importlib
 import inspect
 import json
 import os
+import re
 import runpy
 import select
 import selectors
+import shlex
 import signal
 import socket
 import subprocess
@@ -97,6 +103,8 @@ and `rollcast` sets one of ONNX Runtime."""
 _QUIET: Final = {"GRPC_VERBOSITY": "NONE", "GRPC_ENABLE_FORK_SUPPORT": "0"}
 """What every command or `rollcast` sets before gRPC is loaded, if it is not set."""
 _INTERRUPT: Final = signal.SIGINT
+_BUILD: Final = re.compile(r' exec (.* -m tests\.tools\.players .*) "\$@"$', re.MULTILINE)
+"""The line of `tests.tools.players.build` that starts the player, from a copy of the modules that a fork has loaded."""
 
 _environment: dict[str, str] = {}
 """Of the process of the tests, when `install` was called."""
@@ -129,6 +137,7 @@ class Popen(subprocess.Popen[Any]):
         _startupinfo, _creationflags, shell, *descriptors = rest[:9]
         more = rest[9:]  # restore_signals, gid, gids, uid, umask, start_new_session, process_group
         words = [] if shell or isinstance(args, str | bytes | os.PathLike) else [os.fspath(word) for word in args]
+        words = _of_build(words)
         whole = dict(os.environ if env is None else env)
         own, their_end = _after(words), _signal_of(preexec_fn)
         is_plain = executable in {None, sys.executable} and more[1:5] == (None, None, None, -1)
@@ -242,9 +251,19 @@ def _after(words: Sequence[str]) -> tuple[str, list[str]] | None:
     return words[begin + 1], list(words[begin + 2 :])
 
 
+def _of_build(words: list[str]) -> list[str]:
+    """Returns the command that the script of a scripted player's build runs; other commands as they are."""
+    if not words or not words[0].endswith(".x86_64") or not Path(words[0]).is_file():
+        return words
+    found = _BUILD.search(Path(words[0]).read_text(encoding="utf-8", errors="replace"))
+    return words if found is None else [*shlex.split(found[1]), *words[1:]]
+
+
 def _kind_of(module: str, arguments: Sequence[str]) -> str:
     """Returns which server forks a command."""
     has_torch = {"evaluate", "tournament", "trainer"}.intersection(arguments[:1])
+    if module == "rollcast" and {"act", "join", "play", "unity"}.intersection(arguments[:1]):
+        return "actors"
     in_threads = "rollcast.trainer_process=false" in arguments
     return "trainers" if module in {"learner", "rollcast"} and (has_torch or in_threads) else _KINDS[module]
 
@@ -497,7 +516,21 @@ def main() -> None:
     if request is None:
         return
     _become(request)
-    runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
+    try:
+        runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        if isinstance(ended.code, int | None):
+            _end(ended.code or 0)
+        raise
+
+
+def _end(code: int) -> None:
+    """Ends a fork as Python does, but leaves its objects as they are, whose end would copy and free each page of what was loaded."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":

@@ -293,10 +293,15 @@ class Processes:
         return self.python(f"{name}-{len(self._children)}", *line, environment=environment, python=python)
 
     def python(
-        self, name: str, *arguments: str, environment: Mapping[str, str] | None = None, python: Path | None = None
+        self,
+        name: str,
+        *arguments: str,
+        environment: Mapping[str, str] | None = None,
+        python: Path | None = None,
+        cwd: Path | None = None,
     ) -> Child:
-        """Starts an interpreter."""
-        child = Child(name, arguments, self.folder, environment, self._cwd, python=python)
+        """Starts an interpreter, in another working folder if one is given."""
+        child = Child(name, arguments, self.folder, environment, cwd or self._cwd, python=python)
         self._children.append(child)
         return child
 

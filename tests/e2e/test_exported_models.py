@@ -18,14 +18,12 @@ import pytest
 import rollcast
 from gymnasium.vector.utils import concatenate, create_empty_array
 from rollcast.descriptions import MODEL_PROPERTY
-from rollcast.specs import BehaviorSpec
 
-from actor_client.demos.policies import ModelPolicy
-from actor_client.envs.spaces import ObservationPlan, plan_actions
 from tests.documents import blocks, section
 from tests.e2e import odd_environment
 from tests.e2e.processes import SECONDS, LearnerProcess, processes_in
 from tests.e2e.runs import small, write_run
+from tests.tools.gates.greedy import play
 
 PAGE = "learner/training/export/README.md"
 ENVIRONMENTS = {
@@ -82,23 +80,8 @@ def test_the_lines_of_the_page_play_a_model(run: LearnerProcess, name: str, tmp_
     assert played.returncode == 0, played.stderr
     told, modules = played.stdout.splitlines()
     assert modules == "[]"
-    assert float(told.removeprefix("return ")) == pytest.approx(
-        return_with_rollcast(model_of(run, name), name), rel=1e-5
-    )
-
-
-def return_with_rollcast(model: Path, name: str) -> float:
-    """Plays an episode with the actor's conversions."""
-    env: Any = gymnasium.make(ENVIRONMENTS[name])
-    observations, actions = ObservationPlan(env.observation_space), plan_actions(env.action_space)
-    policy = ModelPolicy(model, BehaviorSpec(name, observations.specs, actions.spec), 1)
-    observation, total, over = env.reset(seed=1)[0], 0.0, False
-    while not over:
-        chosen = policy.act(observations.encode([observation]), None)
-        (action,) = actions.singles(chosen.continuous, chosen.discrete)
-        observation, reward, terminated, truncated, _ = env.step(action)
-        total, over = total + float(reward), terminated or truncated
-    return total
+    (own,) = play(model_of(run, name), gymnasium.make(ENVIRONMENTS[name]), [1])
+    assert float(told.removeprefix("return ")) == pytest.approx(own, rel=1e-5)
 
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
@@ -112,7 +95,8 @@ def test_a_loaded_policy_plays_as_rollcast_does(run: LearnerProcess, name: str) 
         shape = env.action_space.shape
         observation, reward, terminated, truncated, _ = env.step(action.reshape(shape) if shape else action)
         total, over = total + float(reward), terminated or truncated
-    assert total == pytest.approx(return_with_rollcast(model_of(run, name), name), rel=1e-5)
+    (own,) = play(model_of(run, name), gymnasium.make(ENVIRONMENTS[name]), [1])
+    assert total == pytest.approx(own, rel=1e-5)
     seen = [env.observation_space.sample() for _ in range(3)]
     policy.reset()
     empty: Any = create_empty_array(env.observation_space, 3)

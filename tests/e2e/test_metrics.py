@@ -72,10 +72,10 @@ def scrape_actor(actor: Child) -> Scrape:
     return result
 
 
-def start(processes: Processes, tmp_path: Path, *arguments: str, **settings: object) -> tuple[LearnerProcess, Child]:
+def start(processes: Processes, *arguments: str) -> tuple[LearnerProcess, Child]:
     """Starts a learner and an actor that serve metrics on free ports, and waits for the first scrapes."""
-    rollcast = {"http_address": "127.0.0.1:0", "checkpoint_seconds": 0.2, **settings}
-    learner = processes.learner(write_run(tmp_path, {NAME: small()}, **rollcast))
+    rollcast = {"http_address": "127.0.0.1:0", "checkpoint_seconds": 0.2}
+    learner = processes.learner(write_run(processes.folder, {NAME: small()}, **rollcast))
     actor = processes.actor(
         learner.address, "CartPole-v1", "--num-envs", "4", "--metrics-address", "127.0.0.1:0", *arguments
     )
@@ -84,9 +84,17 @@ def start(processes: Processes, tmp_path: Path, *arguments: str, **settings: obj
     return learner, actor
 
 
-def test_books_balance_in_every_scrape(processes: Processes, tmp_path: Path) -> None:
-    """In every scrape both sides' books balance, and no counter decreases."""
-    learner, actor = start(processes, tmp_path)
+def test_both_sides_of_a_run_are_measured(processes: Processes) -> None:
+    """Books balance in every scrape, and after some updates every part of the learner and of the actor has its figures."""
+    learner, actor = start(processes)
+    books_balance(learner, actor)
+    learner.wait_for_version(NAME, UPDATES, actor)
+    events_are_counted(learner, actor)
+    an_actor_shows_its_own_side(actor)
+
+
+def books_balance(learner: LearnerProcess, actor: Child) -> None:
+    """In every scrape both sides' books balance, no counter decreases, and Prometheus' own rules are followed."""
     before, before_actor = scrape(learner), scrape_actor(actor)
     for _ in range(25):
         now, now_actor = scrape(learner), scrape_actor(actor)
@@ -98,12 +106,15 @@ def test_books_balance_in_every_scrape(processes: Processes, tmp_path: Path) -> 
             assert fallen == {}
         before, before_actor = now, now_actor
     assert now.sum("rollcast_learner_env_steps_received_total") > 0
+    for text in (now.text, now_actor.text):
+        assert b"_created" not in text
+        if (promtool := shutil.which("promtool")) is not None:
+            done = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, check=False)
+            assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
-def test_events_are_counted_where_they_happen(processes: Processes, tmp_path: Path) -> None:
-    """After some updates every part of the pipeline has consistent metrics."""
-    learner, actor = start(processes, tmp_path)
-    learner.wait_for_version(NAME, UPDATES, actor)
+def events_are_counted(learner: LearnerProcess, actor: Child) -> None:
+    """Every part of the pipeline has consistent metrics."""
     prefix = "rollcast_learner_"
     learner.wait_for(lambda: scrape(learner).sum(f"{prefix}event_loop_lag_seconds_count"), "a look at the loop", actor)
     now = scrape(learner)
@@ -150,10 +161,8 @@ def test_events_are_counted_where_they_happen(processes: Processes, tmp_path: Pa
     assert now.sum(f"{calls}handling_seconds_count", grpc_method="OpenSession") > 0
 
 
-def test_an_actor_shows_its_own_side(processes: Processes, tmp_path: Path) -> None:
+def an_actor_shows_its_own_side(actor: Child) -> None:
     """An actor's port has its steps, waits, chunks, policies and streams."""
-    learner, actor = start(processes, tmp_path)
-    learner.wait_for_version(NAME, UPDATES, actor)
     now = scrape_actor(actor)
     prefix = "rollcast_actor_"
 
@@ -174,20 +183,10 @@ def test_an_actor_shows_its_own_side(processes: Processes, tmp_path: Path) -> No
     assert now.sum("process_resident_memory_bytes") > 0
 
 
-def test_promtool_finds_nothing_to_say(processes: Processes, tmp_path: Path) -> None:
-    """The metrics of both sides in a real run follow Prometheus' rules."""
-    learner, actor = start(processes, tmp_path)
-    for text in (scrape(learner).text, scrape_actor(actor).text):
-        assert b"_created" not in text
-        if (promtool := shutil.which("promtool")) is not None:
-            done = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, check=False)
-            assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
-
-
 def test_an_actor_that_waits_for_its_learner_is_well(processes: Processes, tmp_path: Path) -> None:
     """An actor that waits for its learner stays healthy, and its books continue."""
     beat = tmp_path / "heartbeat"
-    learner, actor = start(processes, tmp_path, "--heartbeat-file", str(beat))
+    learner, actor = start(processes, "--heartbeat-file", str(beat))
     learner.wait_for(lambda: scrape(learner).sum("rollcast_learner_checkpoints_total") > 1, "a run state", actor)
     port = int(learner.address.rpartition(":")[2])
     produced = scrape_actor(actor).sum("rollcast_actor_steps_produced_total")
@@ -217,9 +216,9 @@ def test_an_actor_that_waits_for_its_learner_is_well(processes: Processes, tmp_p
     scrape_actor(actor)
 
 
-def test_a_pause_shows_on_both_sides(processes: Processes, tmp_path: Path) -> None:
-    """A pause is shown and timed on both sides."""
-    learner, actor = start(processes, tmp_path)
+def test_a_pause_and_a_stopped_actor_show(processes: Processes) -> None:
+    """A pause is shown and timed on both sides; then the actor ends as one without metrics does."""
+    learner, actor = start(processes)
     learner.operator.pause()
     learner.wait_for(lambda: scrape_actor(actor).sum("rollcast_actor_held", reason="paused") == 1, "it is held", actor)
     held = scrape(learner)
@@ -231,11 +230,6 @@ def test_a_pause_shows_on_both_sides(processes: Processes, tmp_path: Path) -> No
         lambda: scrape_actor(actor).sum("rollcast_actor_wait_seconds_total", reason="hold") > 0, "it counted", actor
     )
     assert scrape(learner).sum("rollcast_learner_held_seconds_total", reason="paused") > 0
-
-
-def test_a_stopped_actor_leaves_in_good_order(processes: Processes, tmp_path: Path) -> None:
-    """Metrics do not change how fast or with which code an actor ends."""
-    learner, actor = start(processes, tmp_path)
     actor.signal(signal.SIGTERM)
     assert actor.wait() == 0, actor.said()
     learner.wait_for(lambda: scrape(learner).sum("rollcast_learner_sessions_closed_total") == 1, "it is heard of")

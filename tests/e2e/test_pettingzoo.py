@@ -18,14 +18,10 @@ STEPS = 1_500
 BOARD = {"hidden_units": 32, "num_layers": 1, "vis_encode_type": "fully_connected"}
 
 
-def start(processes: Processes, behaviors: dict[str, Any], env: str, *arguments: str, actors: int = 1) -> Any:
-    """Starts a learner and actors; returns them."""
-    learner = processes.learner(write_run(processes.folder, behaviors))
-    children = [
-        processes.actor(learner.address, env, "--num-envs", "4", *arguments, name=f"zoo-{n}", command="pettingzoo")
-        for n in range(actors)
-    ]
-    return learner, children
+def play(processes: Processes, learner: LearnerProcess, env: str, *arguments: str, name: str = "zoo") -> Child:
+    """Starts an actor."""
+    options = ("--num-envs", "4", *arguments)
+    return processes.actor(learner.address, env, *options, name=name, command="pettingzoo")
 
 
 def ends_well(learner: LearnerProcess, actors: list[Child]) -> dict[str, Any]:
@@ -39,25 +35,34 @@ def ends_well(learner: LearnerProcess, actors: list[Child]) -> dict[str, Any]:
     return summary
 
 
-@pytest.mark.parametrize(
-    ("env", "network"),
-    [
-        ("simple_spread_v3", {}),
-        ("rps_v2", {}),
-        ("connect_four_v3", BOARD),
-        ("pettingzoo.butterfly.knights_archers_zombies_v11:env", {}),
-        ("multiwalker_v9", {}),
-        ("pursuit_v5", BOARD),
-    ],
-)
-def test_every_family_trains(env: str, network: dict[str, Any], tmp_path: Path) -> None:
-    """Environments of each family train to their step limit; all actors end with balanced books."""
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "Spread": ("simple_spread_v3", {}),
+    "Rps": ("rps_v2", {}),
+    "Four": ("connect_four_v3", BOARD),
+    "Knights": ("pettingzoo.butterfly.knights_archers_zombies_v11:env", {}),
+    "Walker": ("multiwalker_v9", {}),
+    "Pursuit": ("pursuit_v5", BOARD),
+    "Teams": ("connect_four_v3", BOARD),
+}
+
+
+def test_every_family_trains(tmp_path: Path) -> None:
+    """Environments of each family train to their step limit; all actors end with balanced books.
+
+    In one of them both players of a turn game learn as two teams of one behavior.
+    """
     with processes_in(tmp_path) as processes:
-        settings = small(max_steps=STEPS)
-        settings["network_settings"] |= network
-        learner, actors = start(processes, {"Zoo": settings}, env)
+        behaviors = {name: small(max_steps=STEPS) for name in FAMILIES}
+        for name, (_, network) in FAMILIES.items():
+            behaviors[name]["network_settings"] |= network
+        learner = processes.learner(write_run(tmp_path, behaviors))
+        actors = []
+        for name, (env, _) in FAMILIES.items():
+            teams = ("--team", "player_1=1") if name == "Teams" else ()
+            actors.append(play(processes, learner, env, "--behavior", name, *teams, name=name))
         ends_well(learner, actors)
-        assert (learner.folder / "Zoo.onnx").exists()
+        assert all((learner.folder / f"{name}.onnx").exists() for name in FAMILIES)
+        assert {event["behavior"] for event in actors[-1].events("acting")} == {"Teams?team=0", "Teams?team=1"}
 
 
 def test_several_behaviors_train_over_two_processes(tmp_path: Path) -> None:
@@ -66,7 +71,8 @@ def test_several_behaviors_train_over_two_processes(tmp_path: Path) -> None:
         behaviors = {"Chaser": small(max_steps=3 * STEPS, trainer_type="poca"), "Prey": small(max_steps=STEPS)}
         rules = ["--behavior", "adversary_*=Chaser", "--behavior", "agent_*=Prey"]
         rules += ["--group", "adversary_*=1", "--group-reward", "sum"]
-        learner, actors = start(processes, behaviors, "simple_tag_v3", *rules, actors=2)
+        learner = processes.learner(write_run(tmp_path, behaviors))
+        actors = [play(processes, learner, "simple_tag_v3", *rules, name=name) for name in ("one", "two")]
         ends_well(learner, actors)
         for actor in actors:
             assert {books["behavior"] for books in actor.events("books")} == {"Chaser", "Prey"}
@@ -74,22 +80,11 @@ def test_several_behaviors_train_over_two_processes(tmp_path: Path) -> None:
         assert {path.name for path in learner.folder.glob("*.onnx")} >= {"Chaser.onnx", "Prey.onnx"}
 
 
-def test_teams_share_a_policy(tmp_path: Path) -> None:
-    """Both players of a turn game learn as two teams of one behavior, and their returns are those of a zero-sum game."""
-    with processes_in(tmp_path) as processes:
-        settings = small(max_steps=STEPS) | {"network_settings": BOARD}
-        learner, actors = start(processes, {"Four": settings}, "connect_four_v3", "--team", "player_1=1")
-        ends_well(learner, actors)
-        declared = {event["behavior"] for event in actors[0].events("acting")}
-        assert declared == {"Four?team=0", "Four?team=1"}
-
-
 def test_episodes_are_recorded_and_evaluated(tmp_path: Path) -> None:
     """Recordings of a training hold whole episodes; an evaluation of the run counts those of all agents."""
     with processes_in(tmp_path) as processes:
-        learner, (actor,) = start(
-            processes, {"Zoo": small(max_steps=STEPS)}, "simple_spread_v3", "--record", str(tmp_path / "spread.demo")
-        )
+        learner = processes.learner(write_run(tmp_path, {"Zoo": small(max_steps=STEPS)}))
+        actor = play(processes, learner, "simple_spread_v3", "--record", str(tmp_path / "spread.demo"))
         ends_well(learner, [actor])
         environment = make_agents("simple_spread_v3", {}).environment
         spec = AgentRoles(RoleRules(), "Zoo").seat(environment, "agent_0").form.spec

@@ -16,7 +16,7 @@ import pytest
 from learner.shared.exits import ExitCode
 from tests.e2e import preloaded
 from tests.e2e.preloaded import Popen, children_of
-from tests.e2e.processes import Processes, wait_until
+from tests.e2e.processes import TRACEBACK, Processes, wait_until
 from tests.e2e.runs import small, write_run
 
 
@@ -30,52 +30,41 @@ def stat(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
-def test_a_fork_has_its_own_output_and_exit_code(processes: Processes, tmp_path: Path) -> None:
-    """A fork's error and exit code arrive, and so does the signal that ends another."""
+def test_learners_trainers_and_actors_are_forks(processes: Processes, tmp_path: Path) -> None:
+    """Each has its own output and exit code; only trainers have torch, and end with their learner when it is killed."""
     refused = processes.learner(tmp_path / "none.yaml")
-    running = processes.learner(write_run(tmp_path, {"CartPole": small()}))
-    assert isinstance(refused.process, Popen)
-    assert refused.process.is_fork
-    assert "none.yaml" in refused.fails_with(ExitCode.RUN_FILE)
-    assert running.address
-    running.kill()
-    assert running.process.poll() == -signal.SIGKILL
-
-
-def test_the_trainers_of_a_fork_are_one_and_end_with_it(processes: Processes, tmp_path: Path) -> None:
-    """A learner's fork has no torch, its trainers have, and they end when it is killed."""
-    learner = processes.learner(write_run(tmp_path, {"CartPole": small()}))
-    assert learner.address
-    (trainers,) = children_of(learner.pid)
-    assert (loads_torch(learner.pid), loads_torch(trainers)) == (False, True)
-    assert b"\0learner.start.trainer\0" in Path(f"/proc/{trainers}/cmdline").read_bytes()
-    learner.kill()
-    wait_until(lambda: not Path(f"/proc/{trainers}").exists(), "the trainers end")
-
-
-def test_an_actor_is_a_fork_without_the_learner(processes: Processes, tmp_path: Path) -> None:
-    """An actor's fork has no torch, finds environments of its folder, and ends as it should."""
     learner = processes.learner(write_run(tmp_path, {"CartPole": small()}))
     actor = processes.actor(learner.address, "CartPole-v1")
-    assert isinstance(actor.process, Popen)
-    assert actor.process.is_fork
+    for child in (refused, learner, actor):
+        assert isinstance(child.process, Popen)
+        assert child.process.is_fork
+    assert "none.yaml" in refused.fails_with(ExitCode.RUN_FILE)
     learner.wait_for_version("CartPole", 1, actor)
-    assert not loads_torch(actor.pid)
+    (trainers,) = children_of(learner.pid)
+    assert [loads_torch(pid) for pid in (learner.pid, actor.pid, trainers)] == [False, False, True]
+    assert b"\0learner.start.trainer\0" in Path(f"/proc/{trainers}/cmdline").read_bytes()
     actor.signal(signal.SIGTERM)
     assert actor.wait() == 0, actor.said()
+    learner.kill()
+    assert learner.process.poll() == -signal.SIGKILL
+    wait_until(lambda: not Path(f"/proc/{trainers}").exists(), "the trainers end")
 
 
 @pytest.mark.parametrize(("environment", "is_fork"), [({"ROLLCAST_INSECURE": "true"}, True), ({"TZ": "UTC"}, False)])
 def test_an_environment_that_libraries_may_read_takes_a_new_interpreter(
     processes: Processes, tmp_path: Path, environment: Mapping[str, str], is_fork: bool
 ) -> None:
-    """Settings of Rollcast reach a fork; with other variables, learner, trainers and actor are new processes, and train."""
+    """Settings of Rollcast reach a fork; with other variables, all are new processes, which train and end as Python does."""
     learner = processes.learner(write_run(tmp_path, {"CartPole": small()}), environment=environment)
     actor = processes.actor(learner.address, "CartPole-v1", environment=environment)
     for child in (learner, actor):
         assert isinstance(child.process, Popen)
         assert child.process.is_fork == is_fork
     learner.wait_for_version("CartPole", 1, actor)
+    for child in (actor, learner):
+        child.signal(signal.SIGTERM)
+        assert child.wait() == 0, child.said()
+        assert TRACEBACK not in child.err()
 
 
 def test_other_programs_and_pipes(tmp_path: Path) -> None:

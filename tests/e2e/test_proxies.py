@@ -1,7 +1,8 @@
-"""Tests that no command goes to a proxy for a learner on this machine; `make demo` and `rollcast unity` have tests of their own."""
+"""Tests that no command goes to a proxy for a learner on this machine; `rollcast train` and `rollcast unity` have tests of their own."""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -39,29 +40,30 @@ def _actor(processes: Processes, address: str, command: str, *arguments: str) ->
 def test_actors_train(proxied: tuple[Processes, LearnerProcess], command: str) -> None:
     """Each kind of actor reaches the learner."""
     processes, learner = proxied
-    learner.wait_for_version(command, 1, _actor(processes, learner.address, command))
+    actor = _actor(processes, learner.address, command)
+    learner.wait_for_version(command, 1, actor)
+    actor.end()
 
 
 def test_players_train(proxied: tuple[Processes, LearnerProcess]) -> None:
     """A gateway reaches the learner, and its players the gateway."""
     processes, learner = proxied
-    learner.wait_for_version("CartPole", 1, Gateway(processes, learner.address).child)
+    gateway = Gateway(processes, learner.address).child
+    learner.wait_for_version("CartPole", 1, gateway)
+    gateway.signal(signal.SIGTERM)
+    assert gateway.wait() == 0, gateway.said()
 
 
-@pytest.mark.parametrize("command", ["status", "page", "healthcheck", "pause", "resume", "save"])
-def test_operators_commands_answer(proxied: tuple[Processes, LearnerProcess], command: str) -> None:
-    """Each command reaches the learner."""
+def test_operators_and_evaluations_reach_the_learner(proxied: tuple[Processes, LearnerProcess]) -> None:
+    """Each command reaches the learner, and an evaluation and the actors that it starts find each other."""
     processes, learner = proxied
-    learner.wait_for_version("gym", 1, _actor(processes, learner.address, "gym", "--name", "other"))
+    actor = _actor(processes, learner.address, "gym", "--name", "other")
+    learner.wait_for_version("gym", 1, actor)
+    actor.end()
     place = ("--run-id", learner.folder.name, "--results-dir", str(learner.folder.parent))
-    assert processes.python(command, "-m", "learner", command, *place).wait() == 0
-
-
-def test_evaluations_reach_their_actors(proxied: tuple[Processes, LearnerProcess]) -> None:
-    """An evaluation and the actors that it starts find each other."""
-    processes, learner = proxied
-    learner.wait_for_version("gym", 1, _actor(processes, learner.address, "gym", "--name", "another"))
-    learner.operator.save_checkpoint()
+    for command in ("status", "page", "healthcheck", "pause", "resume", "save"):
+        done = processes.python(command, "-m", "learner", command, *place)
+        assert done.wait() == 0, done.said()
     arguments = ["--behavior", "gym", "--env", "CartPole-v1", "--episodes", "3", "--json"]
     child = processes.python("evaluate", "-m", "learner", "evaluate", str(learner.folder), *arguments)
     assert child.wait() == 0, child.said()

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from learner.shared.exits import ExitCode
-from tests.e2e.processes import Child, Processes, wait_until
+from tests.e2e.processes import Child, Processes, processes_in, wait_until
 from tests.e2e.runs import small, write_run
 from tests.e2e.test_evaluation import digests
 
@@ -34,6 +38,19 @@ def train(processes: Processes) -> Path:
     player = actor(processes, learner.address, "trains")
     assert [learner.wait(), player.wait()] == [0, 0], learner.said() + player.said()
     return learner.folder
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Trains once for all tests here."""
+    with processes_in(tmp_path_factory.mktemp("trained")) as started:
+        yield train(started)
+
+
+@pytest.fixture
+def folder(run: Path, processes: Processes) -> Path:
+    """Returns a copy of the folder of the trained run."""
+    return Path(shutil.copytree(run, processes.folder / "results" / run.name))
 
 
 def actor(processes: Processes, address: str, name: str, *arguments: str) -> Child:
@@ -62,9 +79,8 @@ def matches(folder: Path) -> list[dict[str, Any]]:
     return [line for line in map(json.loads, lines) if line["kind"] == "match"]
 
 
-def test_a_tournament_is_killed_and_continues(processes: Processes) -> None:
+def test_a_tournament_is_killed_and_continues(processes: Processes, folder: Path) -> None:
     """Checkpoints, a script and a random player play on two actors; after a kill, the same games are in the table."""
-    folder = train(processes)
     before = {name: each for name, each in digests(folder).items() if not name.startswith("tournament")}
     against = ["--against", "random", "--against", f"actor:{SCRIPT}", "--checkpoints", "2", "--interval", "1"]
     killed = tournament(processes, folder, *against, "--actors", "2")
@@ -131,9 +147,8 @@ def _stops_at_once(processes: Processes, folder: Path) -> None:
     assert not stopped.events("trainer_started")
 
 
-def test_mistakes_are_one_line(processes: Processes) -> None:
+def test_mistakes_are_one_line(processes: Processes, folder: Path) -> None:
     """What cannot be played ends the command with one line, before it waits for actors."""
-    folder = train(processes)
     _stops_at_once(processes, folder)
     model = processes.folder / "no-model.onnx"
     model.write_bytes(b"no model")

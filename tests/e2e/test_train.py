@@ -54,8 +54,9 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
 
 
 def train(processes: Processes, *arguments: str, name: str = "train", proxies: bool = False) -> Child:
-    """Starts `rollcast train` with a JSON log."""
-    line = ("-m", "rollcast", "train", "--log-format", "json", "--http-address", "127.0.0.1:0", *arguments)
+    """Starts `rollcast train` with a JSON log, which often tells how far it is."""
+    often = ("--log-format", "json", "--set", "rollcast.summary_seconds=0.2")
+    line = ("-m", "rollcast", "train", *often, "--http-address", "127.0.0.1:0", *arguments)
     return processes.python(name, *line, environment=DEAD_PROXIES if proxies else {})
 
 
@@ -233,19 +234,15 @@ def test_two_runs_at_once_have_a_port_each(processes: Processes) -> None:
 
 
 def test_an_address_that_was_given_is_kept(processes: Processes) -> None:
-    """A port that the user chose is not replaced."""
-    taken = train(processes, "--env", "CartPole-v1", "--address", f"127.0.0.1:{reserve_ports()}", *ENDLESS)
-    acts(taken)
+    """A port that the user chose is not replaced; the actors of the learner that had it end when that is killed."""
+    taken = train(
+        processes, "--env", "CartPole-v1", "--actors", "2", "--address", f"127.0.0.1:{reserve_ports()}", *ENDLESS
+    )
+    actors = acts(taken)
     address = addresses(processes, "cartpole").address
     child = train(processes, "--env", "CartPole-v1", "--run-id", "other", "--address", address, name="other")
     assert address in child.fails_with(ExitCode.PORT_IN_USE)
-
-
-def test_a_killed_learner_leaves_no_actor(processes: Processes) -> None:
-    """Actors end with a learner that is killed."""
-    child = train(processes, "--env", "CartPole-v1", "--actors", "2", *ENDLESS)
-    actors = acts(child)
-    child.kill()
+    taken.kill()
     wait_until(lambda: all_ended(actors), "the actors end")
 
 

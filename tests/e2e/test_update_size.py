@@ -13,7 +13,7 @@ from tests.e2e.processes import Child, LearnerProcess, Processes
 from tests.e2e.runs import small, write_run
 
 NAME = "Pendulum"
-UPDATES = 5
+UPDATES = 3
 
 
 def behavior(buffer_size: int, time_horizon: int, **changes: Any) -> dict[str, Any]:

@@ -5,16 +5,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.tools.bench import (
-    hostile,
-    learner_cpu,
-    pair_runs,
-    rank_runs,
-    session_runs,
-    tls_runs,
-    unity_runs,
-    update_runs,
-)
+from tests.tools.bench import hostile, learner_cpu, session_runs, tls_runs, unity_runs
 from tests.tools.bench.limits.runs import limits
 from tests.tools.bench.measurement import (
     SECONDS_TO_TARGET,
@@ -37,9 +28,6 @@ COMMANDS = {
     "cpu": "CPU seconds of the learner per 100,000 steps, in trainings of fixed length (three minutes a round, six with --against)",
     "sessions": "many sessions at one service (twelve minutes a round)",
     "tls": "plain text and TLS in turns (three minutes a round)",
-    "updates": "what a load costs the trainers (three minutes a round)",
-    "ranks": "updates of one rank and of two (two minutes a round)",
-    "pairs": "trainings with and without a process of trainers, and opponents of evaluations (five minutes a round)",
     "hostile": "what a hostile client costs honest ones (a minute a pair)",
     "unity": "a Unity player trained by ML-Agents and by Rollcast, from the same run file (ten minutes a round)",
 }
@@ -51,17 +39,14 @@ _TRAININGS = Layout(
         Column(f"steps to {TARGET_RETURN:.0f}", STEPS_TO_TARGET, ",.0f"),
     ),
 )
-_NAMES: Mapping[str, Sequence[str]] = {
-    "cpu": [row.name for row in learner_cpu.ROWS],
-    "pairs": [pair.name for pair in pair_runs.PAIRS],
-}
+_ROWS = [row.name for row in learner_cpu.ROWS]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit status."""
     parser = _parser()
     options = parser.parse_args(arguments)
-    if strange := set(options.rows).difference(_NAMES.get(options.command, ())):
+    if strange := set(options.rows).difference(_ROWS if options.command == "cpu" else ()):
         parser.error(f"{options.command} has no row {min(strange)}")
     if options.against and options.command != "cpu":
         parser.error("--against is an option of cpu")
@@ -94,8 +79,8 @@ def _parser() -> argparse.ArgumentParser:
         "--skip", action="append", default=[], choices=("rollcast", "sb3", "sf", "mlagents", "limits"),
         help="leave one out; may be repeated",
     )  # fmt: skip
-    rows = "; ".join(f"of {command}: {', '.join(names)}" for command, names in _NAMES.items())
-    parser.add_argument("--rows", nargs="+", default=[], metavar="ROW", help=f"{rows} (default: all)")
+    rows = ", ".join(_ROWS)
+    parser.add_argument("--rows", nargs="+", default=[], metavar="ROW", help=f"of cpu: {rows} (default: all)")
     parser.add_argument(
         "--against", metavar="DIR",
         help="of cpu: another checkout with its own .venv, measured in turns with this one: A B, B A, A B, ...",
@@ -137,17 +122,11 @@ def _measured(options: argparse.Namespace, workplace: Workplace) -> tuple[Sequen
             against = None if options.against is None else Path(options.against).resolve()
             layout = learner_cpu.layout(is_pair=against is not None)
             chosen = learner_cpu.contestants(workplace, options.rows, against)
-        case "pairs":
-            layout, chosen = pair_runs.LAYOUT, pair_runs.contestants(workplace, options.rows)
         case "sessions":
             load = session_runs.Load(options.sessions, options.session_seconds)
             layout, chosen = session_runs.LAYOUT, session_runs.contestants(workplace, options.modes, load)
         case "tls":
             layout, chosen = tls_runs.LAYOUT, tls_runs.contestants(workplace)
-        case "updates":
-            layout, chosen = update_runs.LAYOUT, update_runs.contestants(workplace)
-        case "ranks":
-            layout, chosen = rank_runs.LAYOUT, rank_runs.contestants(workplace)
         case "unity":
             chosen = [unity_runs.rollcast(workplace), unity_runs.ml_agents(workplace)]
         case _:

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from tests.tools.bench.callback.learner_clock import CLOCK_PATH, FILE, LearnerClock, clock_by_updates
 from tests.tools.bench.measurement import STEPS_PER_SECOND, Figures, MeasurementFailed
@@ -45,13 +45,12 @@ class Row:
         title: For the table.
         run_file: Its settings, below the repository's root.
         behavior: The only one of the run file.
-        env: What the only actor plays: an environment of Gymnasium, or a game.
+        env: The environment of Gymnasium that the only actor plays.
         steps: The run's ``max_steps``.
-        envs: Environments or games of the actor.
+        envs: Environments of the actor.
         settings: Values that replace those of the run file, below ``behaviors.<the only one>``.
         steps_per_update: Those of the run file, with a replay memory: a step counts as trained there once it is in the
             memory, some updates before its own, so the steps that count follow from the updates. None elsewhere.
-        actor: Kind of actor: the command after `rollcast act`.
     """
 
     name: str
@@ -63,7 +62,6 @@ class Row:
     envs: int = 16
     settings: tuple[str, ...] = ()
     steps_per_update: int | None = None
-    actor: Literal["gym", "boards"] = "gym"
 
 
 _WIDE = ("network_settings.hidden_units=256",)
@@ -139,7 +137,6 @@ class LearnerCPU:
         name: For the JSON file.
         learner_options: Further options of the learner.
         actor_options: Further options of the actor.
-        has_own_core: Whether learner and actor have cores of their own.
     """
 
     def __init__(
@@ -151,7 +148,6 @@ class LearnerCPU:
         *,
         learner_options: Sequence[str] = (),
         actor_options: Sequence[str] = (),
-        has_own_core: bool = True,
     ) -> None:
         self.name = name
         self.title = f"{row.title}, {side.name}"
@@ -160,7 +156,6 @@ class LearnerCPU:
         self._side = side
         self._learner_options = tuple(learner_options)
         self._actor_options = tuple(actor_options)
-        self._has_own_core = has_own_core
 
     def prepare(self) -> None:
         """Does nothing, because both checkouts are installed."""
@@ -175,7 +170,7 @@ class LearnerCPU:
             (*actor_command(self._row, self._side), *self._actor_options),
             cwd=self._side.root,
             environment={"PYTHONPATH": str(CLOCK_PATH.parent)},
-            cores=split_cores() if self._has_own_core else (None, None),
+            cores=split_cores(),
         )
         if summary["stop_reason"] != "max_steps":
             raise MeasurementFailed(f"the run ended by {summary['stop_reason']}, not by max_steps")
@@ -247,8 +242,7 @@ def learner_command(row: Row, side: Side, *, seed: int) -> tuple[str, ...]:
 
 def actor_command(row: Row, side: Side) -> tuple[str, ...]:
     """Returns the actor's command line but for the learner's address; its seed comes from the learner."""
-    names = ("--env", "--num-envs") if row.actor == "gym" else ("--game", "--num-games")
-    return (str(side.python), "-m", "actor_client", row.actor, names[0], row.env, names[1], str(row.envs))
+    return (str(side.python), "-m", "actor_client", "gym", "--env", row.env, "--num-envs", str(row.envs))
 
 
 def split_cores() -> tuple[frozenset[int], frozenset[int]] | tuple[None, None]:

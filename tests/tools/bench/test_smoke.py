@@ -12,16 +12,7 @@ import pytest
 import yaml
 
 from tests.e2e.processes import wait_until
-from tests.tools.bench import (
-    cli,
-    learner_cpu,
-    pair_runs,
-    processes,
-    rank_runs,
-    tls_runs,
-    unity_runs,
-    update_runs,
-)
+from tests.tools.bench import cli, learner_cpu, processes, tls_runs, unity_runs
 from tests.tools.bench.environments import PeerEnvironment
 from tests.tools.bench.limits import runs
 from tests.tools.bench.measurement import MeasurementFailed, Unavailable
@@ -89,43 +80,13 @@ def test_an_environment_of_another_checkout_is_refused(tmp_path: Path) -> None:
         learner_cpu.Side.at(tmp_path)
 
 
-def test_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A game is trained with and without opponents, whose games are played only on one side."""
-    pair = pair_runs.PAIRS[-1]
-    settings = (*pair.row.settings, "hyperparameters.buffer_size=256", "hyperparameters.batch_size=128")
-    often = ("rollcast.evaluation.interval_steps=600", *pair.sides[1][1][1:])
-    row = replace(pair.row, steps=3000, settings=settings)
-    short = pair._replace(row=row, sides=(pair.sides[0], ("opponents", often)))
-    monkeypatch.setattr(pair_runs, "PAIRS", (short,))
-    assert set(measured(tmp_path, "pairs")) == {"opponents-without", "opponents-opponents"}
-    games = [(tmp_path / "runs" / f"opponents-{side}-0" / "Shogi" / "games").exists() for side, _ in pair.sides]
-    assert games == [False, True]
-
-
-def test_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One rank and two train rows."""
-    monkeypatch.setattr(rank_runs, "SECONDS", 0.5)
-    monkeypatch.setattr(rank_runs, "KINDS", {"mlp": "2x64, CartPole"})
-    assert all(each[rank_runs.ROWS_PER_SECOND] > 0 for each in measured(tmp_path, "ranks").values())
-
-
 def test_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures arrive and trainings end with TLS and a token too."""
     monkeypatch.setattr(tls_runs, "INGEST_SECONDS", 1.0)
-    monkeypatch.setattr(tls_runs, "FAST", replace(pair_runs.FAST, steps=20_000))
+    monkeypatch.setattr(tls_runs, "FAST", replace(tls_runs.FAST, steps=20_000))
     figures = measured(tmp_path, "tls")
     assert figures["pixel-ingest-tls"][tls_runs.BYTES_PER_SECOND] > 0
     assert figures["cartpole-fast-tls"][learner_cpu.CPU_SECONDS] > 0
-
-
-def test_updates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sessions fill a replay memory while the other behavior is updated."""
-    monkeypatch.setattr(update_runs, "AMOUNTS", {"updates-30": 5.0})
-    monkeypatch.setattr(update_runs, "SESSIONS", 3)
-    monkeypatch.setattr(update_runs, "SECONDS", 2.0)
-    (figures,) = measured(tmp_path, "updates").values()
-    assert figures[update_runs.UPDATES] > 0
-    assert figures[update_runs.LOAD_BYTES] > 0
 
 
 def test_unity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from tests.tools.bench.learner_cpu import LearnerCPU, Side
-from tests.tools.bench.measurement import Figures, MeasurementFailed, Unavailable
-from tests.tools.bench.pair_runs import COLUMNS, FAST
+from tests.tools.bench.learner_cpu import CPU_SECONDS, ROWS, LearnerCPU, Side
+from tests.tools.bench.measurement import STEPS_PER_SECOND, Figures, MeasurementFailed, Unavailable
 from tests.tools.bench.processes import REPOSITORY, Workplace
 from tests.tools.bench.session_runs import Generator, Load, core_share, service
 from tests.tools.bench.table import Column, Layout, Pair
@@ -27,6 +26,11 @@ INGEST_SESSIONS: Final = 2
 INGEST_SECONDS: Final = 15.0
 SETTLE_SECONDS: Final = 2.0
 _CERTS_SECONDS: Final = 60.0
+FAST: Final = ROWS[0]
+_TRAINED: Final = (
+    Column("CPU s per 100,000 steps", CPU_SECONDS, ".2f"),
+    Column("trained steps/s", STEPS_PER_SECOND, ",.0f"),
+)
 _INGESTED: Final = (
     Column("MB/s", BYTES_PER_SECOND, ",.0f", 1e-6),
     Column("CPU s per GB", CPU_SECONDS_PER_GB, ".2f"),
@@ -34,7 +38,7 @@ _INGESTED: Final = (
 LAYOUT: Final = Layout(
     "first: plain, second: TLS, where calls carry a token too",
     pairs=(
-        Pair(FAST.name, FAST.name, f"{FAST.name}-tls", COLUMNS),
+        Pair(FAST.name, FAST.name, f"{FAST.name}-tls", _TRAINED),
         Pair("84x84 pixels to the service", INGEST, f"{INGEST}-tls", _INGESTED),
     ),
 )

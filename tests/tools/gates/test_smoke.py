@@ -7,16 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import gymnasium
-import numpy as np
 import pytest
 import torch
 
-from actor_client.envs.factory import make_env_batch
-from learner.shared.settings.network import NetworkSettings
 from learner.training.buffers.columns import LOG_PROB
-from learner.training.export.unity import export_unity
-from learner.training.networks.policy import PolicyNetwork
 from tests.learner.training.trainers.started import feed, make_kind
 from tests.learner.training.trainers.synthetic import HYBRID, SyntheticActor
 from tests.tools.bench.measurement import MeasurementFailed
@@ -24,7 +18,6 @@ from tests.tools.gates import cli
 from tests.tools.gates.boards import shogi
 from tests.tools.gates.catalog import GATES
 from tests.tools.gates.gate import SHIPPED, Arm, Gate
-from tests.tools.gates.greedy import _Player
 from tests.tools.gates.lag import LAG, RecomputingPPO, train_appo
 from tests.tools.gates.rules import at_least, greedy
 from tests.tools.gates.training import train
@@ -72,17 +65,6 @@ def test_a_trained_policy_plays_against_random_moves(tmp_path: Path) -> None:
     trained = arm.trained_by(small, 1, tmp_path / "run")
     assert trained.steps >= 20_000
     assert 0.3 < trained.against[0] <= 1.0
-
-
-def test_continuous_actions_fill_the_bounds_of_the_environment(tmp_path: Path) -> None:
-    """The model's -1 to 1 become torques from -2 to 2, and equal starts bring equal returns."""
-    spec = make_env_batch("Pendulum-v1", num_envs=1).spec
-    network = PolicyNetwork(spec, NetworkSettings(hidden_units=8, num_layers=1), torch.Generator().manual_seed(1))
-    export_unity(network, tmp_path / "model.onnx")
-    player = _Player(tmp_path / "model.onnx", gymnasium.make("Pendulum-v1"))
-    torques: list[Any] = [player._choice(np.array([value], np.float32)) for value in (-1.0, 0.0, 0.5, 1.0)]
-    assert np.concatenate(torques).tolist() == [-2.0, 0.0, 1.0, 2.0]
-    assert player.episode(1) == player.episode(1) < 0.0
 
 
 def test_appo_learns_from_steps_of_eight_versions_ago(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tests.tools.bench.measurement import MeasurementFailed
 from tests.tools.bench.processes import REPOSITORY, Child
 from tests.tools.bench.rollcast_run import read_json, serving, wait
 from tests.tools.gates.gate import Arm, Gate, Trained
-from tests.tools.gates.greedy import play
+from tests.tools.gates.greedy import make, play
 
 START_SECONDS = 180.0
 """A cold start reads torch from a slow disk."""
@@ -118,7 +118,7 @@ def collect(arm: Arm, seed: int, folder: Path) -> Trained:
     scores: list[float] = []
     if arm.greedy_episodes:
         starts = range(FIRST_GREEDY_SEED, FIRST_GREEDY_SEED + arm.greedy_episodes)
-        scores = play(folder / f"{behavior}.onnx", arm.env, arm.env_kwargs, starts)
+        scores = play(folder / f"{behavior}.onnx", make(arm.env, arm.env_kwargs), starts)
     return Trained(
         seed=seed,
         stop_reason=str(summary["stop_reason"]),

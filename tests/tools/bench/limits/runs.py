@@ -20,15 +20,11 @@ class Limit:
         module: The module.
         title: Of the table.
         arguments: For the module.
-        name: Of the figures; None for that of the module.
     """
 
-    def __init__(
-        self, workplace: Workplace, module: str, title: str, arguments: tuple[str, ...], name: str | None = None
-    ) -> None:
-        self.name = module if name is None else name
+    def __init__(self, workplace: Workplace, module: str, title: str, arguments: tuple[str, ...]) -> None:
+        self.name = module
         self.title = title
-        self._module = module
         self._workplace = workplace
         self._arguments = arguments
 
@@ -37,7 +33,7 @@ class Limit:
 
     def measure(self, round_index: int) -> Figures:
         """Runs the module once."""
-        command = [sys.executable, "-m", f"tests.tools.bench.limits.{self._module}", *self._arguments]
+        command = [sys.executable, "-m", f"tests.tools.bench.limits.{self.name}", *self._arguments]
         with Child(self.title, command, self._workplace.log(f"{self.name}-{round_index}")) as child:
             child.wait_for_success(LIMIT_RUN_SECONDS)
             values = json.loads(child.log().strip().splitlines()[-1])

@@ -79,7 +79,7 @@ class Crowd:
         self._acks, self._lags = Latencies(), Latencies()
         self._renewals = Renewals(connector.call)  # type: ignore[attr-defined]
         connector.call = self._renewals  # type: ignore[attr-defined]
-        spec = _picture_spec(options.behavior, options.pixels) if options.pixels else make_spec(options.behavior)
+        spec = _picture_spec(options.pixels) if options.pixels else make_spec()
         rows = [make_rows(spec, options.steps, seed) for seed in range(16)]
         folder = options.certs
         security = ClientSecurity() if folder is None else ClientSecurity(folder / AUTHORITY, token_file=folder / TOKEN)
@@ -173,11 +173,11 @@ def _spread(latencies: Latencies) -> dict[str, float]:
     return {"count": len(latencies.seconds), "median": float(median), "p99": float(p99)}
 
 
-def _picture_spec(name: str, side: int) -> BehaviorSpec:
+def _picture_spec(side: int) -> BehaviorSpec:
     picture = ObservationSpec(
         "picture", np.dtype(np.uint8), (side, side, 1), ObservationKind.IMAGE, layout=ImageLayout.HWC, scale=255.0
     )
-    return BehaviorSpec(name, (picture,), ActionSpec(discrete_branches=(2,)))
+    return BehaviorSpec(NAME, (picture,), ActionSpec(discrete_branches=(2,)))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -188,7 +188,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--sessions", type=int, default=1000)
     parser.add_argument("--steps", type=int, default=16, help="steps of a chunk")
     parser.add_argument("--period", type=float, default=5.0, help="seconds from one chunk to the next; 0: by credit")
-    parser.add_argument("--behavior", default=NAME)
     parser.add_argument("--pixels", type=int, default=0, help="side of a picture; 0: four numbers")
     parser.add_argument("--certs", type=Path, default=None, help=f"folder with {AUTHORITY} and a file {TOKEN}")
     options = parser.parse_args(arguments)

@@ -224,13 +224,16 @@ class Policies(OfLearner, policy_pb2_grpc.PolicyServiceServicer):
     """Broadcasts policies."""
 
     async def Subscribe(self, request: policy_pb2.SubscribeRequest, context: Any) -> None:  # type: ignore[override]
-        """Sends the newest policies that are not held, then all that come."""
+        """Sends the assignment and the newest policies that are not held, then all that come."""
         learner = self._learner
         learner.policy_peers.append(context.peer())
         learner.subscriptions.append(request)
         session = await own_session(learner, request.session_id, request.epoch, context)
         queue: asyncio.Queue[policy_pb2.SubscribeResponse] = asyncio.Queue()
         learner.subscribers[session.session_id] = queue
+        await context.write(
+            policy_pb2.SubscribeResponse(assignment=learner.assignment)
+        )  # it may have come since the session was opened
         held = {(policy.behavior_index, policy.generation, policy.version) for policy in request.held}
         for messages in learner.newest.values():
             header = messages[0].header

@@ -138,7 +138,8 @@ class Subscription:
                     raise self._error
                 return None
             if self._waiting:
-                key = next(iter(self._waiting))
+                # An assignment first: an actor that has a policy before it knows its task acts for training.
+                key = ASSIGNMENT if ASSIGNMENT in self._waiting else next(iter(self._waiting))
                 return key, self._waiting.pop(key)
             self._changed.clear()
             await self._changed.wait()

@@ -10,6 +10,7 @@ from rollcast.policies import PolicyAssembler
 from rollcast.v1 import policy_pb2
 
 from learner.service.policies.broadcast import (
+    ASSIGNMENT,
     ENCODE_INLINE_BYTES,
     OFFERED_AT_ONCE,
     YIELD,
@@ -162,6 +163,16 @@ async def test_slots_are_served_in_turn() -> None:
     subscription.put(0, (b"newest a",))
     assert await subscription.take() == (1, (b"b",))
     assert await subscription.take() == (0, (b"newest a",))
+
+
+async def test_an_assignment_overtakes_the_policies_that_wait() -> None:
+    """An actor knows its task before it has a policy to act with: otherwise it takes a step of training in an evaluation."""
+    broadcast = Published()
+    broadcast.publish(make_policy(1))
+    subscription = broadcast.subscribe([0], {})
+    subscription.put(ASSIGNMENT, (b"task",))
+    assert await subscription.take() == (ASSIGNMENT, (b"task",))
+    assert versions(await next_messages(subscription)) == [1]
 
 
 async def test_a_large_policy_is_encoded_apart_and_the_newest_wins() -> None:

@@ -83,18 +83,18 @@ def test_a_factory_that_raises_is_named() -> None:
     assert caught.value is own
 
 
-@pytest.mark.parametrize("leave", ["raise SystemExit(0)", "raise KeyboardInterrupt"])
-def test_what_leaves_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leave: str) -> None:
+@pytest.mark.parametrize("leave", [SystemExit(0), KeyboardInterrupt()])
+def test_what_leaves_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leave: BaseException) -> None:
     """A module or factory that calls sys.exit is an error of the run file."""
-    module = f"leaves_of_a_test_{len(leave)}"
-    (tmp_path / f"{module}.py").write_text(leave)
+    module = f"leaves_of_a_test_{type(leave).__name__}"
+    (tmp_path / f"{module}.py").write_text(f"raise {leave!r}")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(UserError, match="cannot be imported: ") as caught:
         find(f"{module}:make")
     assert caught.value.exit_code is ExitCode.RUN_FILE
 
     def make() -> None:
-        exec(leave)  # noqa: S102 - one of two words above
+        raise leave
 
     with pytest.raises(UserError, match="which failed: ") as caught:
         plugins.make("rollcast.test", "mine", make)

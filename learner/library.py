@@ -67,7 +67,7 @@ class Run:
     Attributes:
         folder: The run folder.
         address: Address for actors, ``host:port``.
-        page: Link to the status page, with the operator's token; empty if there is none.
+        page: Address of the status page; empty if there is none.
     """
 
     def __init__(self, arguments: Sequence[str], held: contextlib.ExitStack) -> None:
@@ -154,7 +154,6 @@ class Run:
             self._process.terminate()
             self._reader.join(END_SECONDS)
         end_actor(self._process, 0.0)
-        self._held.close()
 
     def pause(self) -> None:
         """Pauses training, and holds the actors.
@@ -255,6 +254,7 @@ class Run:
         self._code = self._process.wait()
         if self._process.stdin is not None:
             self._process.stdin.close()
+        self._held.close()
         self._has_started.set()
 
     def _take_start(self, event: Mapping[str, Any]) -> None:
@@ -263,7 +263,6 @@ class Run:
         self._has_started.set()
 
     def _raise(self) -> None:
-        self._held.close()
         if self._code:
             found = self._failure.error("the learner", self._code)
             known = {code.value: code for code in ExitCode}  # others are those of an actor, or a signal

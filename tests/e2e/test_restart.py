@@ -112,7 +112,7 @@ def _check_quiet(learner: LearnerProcess, saved: Saved, actors: list[Child]) -> 
 
     def settled() -> bool:
         acked = {name: entry.acked_steps for name in ("one", "two") for entry in learner.actor(name).books}
-        has_new = all(steps > saved.received_of[name] for name, steps in acked.items())  # and not the report of its return
+        has_new = all(steps > saved.received_of[name] for name, steps in acked.items())  # not the report of a return
         return has_new and learner.behavior(NAME).books.received >= saved.received_of["gone"] + sum(acked.values())
 
     learner.wait_for(settled, "actors and learner agree", *actors)

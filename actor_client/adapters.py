@@ -11,7 +11,7 @@ from rollcast.specs import BehaviorSpec
 from actor_client.connection.session import RunInfo
 from actor_client.demos.batch import Wrap, recorded
 from actor_client.demos.players import PlayerDemos
-from actor_client.endings import limited, watching
+from actor_client.endings import Actor, limited, watching
 from actor_client.envs.base import EnvBatch
 from actor_client.exits import ActorError, ExitCode
 from actor_client.rollout.agents.interface import Observer
@@ -20,7 +20,7 @@ from actor_client.rollout.agents.stepping import SteppedSimulator, SteppingLoop
 from actor_client.rollout.link import BehaviorLink
 from actor_client.rollout.vector.loop import LoopLimits, RolloutLoop, RolloutStats
 from actor_client.rollout.vector.watch import OneCall
-from actor_client.running import Actor, Adapter, behavior_of_run
+from actor_client.running import Adapter, behavior_of_run
 from actor_client.settings.commands import CommonSettings, SteppingSettings
 
 CHOOSE: Final = "choose one with --behavior NAME"
@@ -61,9 +61,9 @@ class BatchAdapter(Adapter):
         settings, link = self._settings, actor.link
         name, episodes = self._behavior or self._own_behavior, settings.record_episodes
         with recorded(settings.record, name, episodes=episodes, on_enough=link.request_stop) as self._wrap:
-            with watching(settings, link, OneCall(settings.num_envs)):
+            with watching(settings, actor, OneCall(settings.num_envs)):
                 self._batch = self._made()
-            with limited(settings, link, self._batch.close):
+            with limited(settings, actor, self._batch.close):
                 yield
 
     def step(self, actor: Actor, run: RunInfo) -> None:
@@ -98,7 +98,7 @@ class BatchAdapter(Adapter):
             counts=link.counts,
             heartbeat=actor.heartbeat,
         )
-        with watching(settings, link, loop.environments):
+        with watching(settings, actor, loop.environments):
             stats = loop.run()
         _say_progress(stats)
 

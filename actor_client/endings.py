@@ -4,7 +4,8 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Final, NoReturn
+from dataclasses import dataclass
+from typing import Final
 
 import structlog
 from rollcast.text import MAX_ERROR_CHARS, printable
@@ -15,13 +16,30 @@ from actor_client.connection.link import LearnerLink
 from actor_client.envs.errors import one_line
 from actor_client.envs.tracebacks import place_of, traceback_of
 from actor_client.exits import ActorError, ExitCode
+from actor_client.heartbeat import Heartbeat
 from actor_client.logs import LogFormat, indented
-from actor_client.platform import exit_at_once
 from actor_client.rollout.vector.environments import CLOSE, DONE
 from actor_client.rollout.vector.watch import EnvironmentWatch, OneCall, WatchedCalls
 from actor_client.settings.commands import CommonSettings, SteppingSettings
 
 _OF_ENVIRONMENTS: Final = frozenset({ExitCode.ENVIRONMENT_FAILED, ExitCode.ENVIRONMENT_HANGS})
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """An actor that runs, for its adapter.
+
+    Attributes:
+        settings: The command's settings.
+        link: The connection to the learner.
+        heartbeat: Beats with the stepping thread.
+        abandon: Ends the actor with an error, when its stepping thread cannot, in a call that does not return.
+    """
+
+    settings: CommonSettings
+    link: LearnerLink
+    heartbeat: Heartbeat
+    abandon: Callable[[ActorError], object]
 
 
 def run_command(
@@ -106,29 +124,30 @@ def close_session(link: LearnerLink, cause: BaseException | None) -> None:
 
 
 @contextmanager
-def limited(settings: SteppingSettings, link: LearnerLink, close: Callable[[], None]) -> Iterator[None]:
+def limited(settings: SteppingSettings, actor: Actor, close: Callable[[], None]) -> Iterator[None]:
     """Calls `close` when the block ends, for no longer than an environment may close at the actor's end.
 
     Args:
         settings: The command's settings.
-        link: The session's link.
+        actor: The actor.
         close: Closes all environments.
     """
     try:
         yield
     finally:
         end = str(sys.exception() or DONE)
-        with watching(settings, link, OneCall(settings.num_envs, CLOSE, end)):
+        with watching(settings, actor, OneCall(settings.num_envs, CLOSE, end)):
             close()
 
 
-def watching(settings: SteppingSettings, link: LearnerLink, environments: WatchedCalls) -> EnvironmentWatch:
-    """Returns the watch that ends the process if a call of an environment does not return."""
+def watching(settings: SteppingSettings, actor: Actor, environments: WatchedCalls) -> EnvironmentWatch:
+    """Returns the watch that abandons the actor if a call of an environment does not return."""
+    link = actor.link
 
-    def give_up(error: ActorError) -> NoReturn:
+    def give_up(error: ActorError) -> None:
         if link.has_started:
             close_session(link, error)
-        exit_at_once(say_end(error, settings.log_format))
+        actor.abandon(error)
 
     return EnvironmentWatch(
         environments,

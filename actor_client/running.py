@@ -3,19 +3,18 @@
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from importlib.metadata import version
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, NoReturn, Protocol, TypeVar
 
 import structlog
 
 from actor_client.connection.link import LearnerLink
 from actor_client.connection.session import RunInfo
-from actor_client.endings import closing, run_command
+from actor_client.endings import Actor, closing, run_command, say_end
 from actor_client.exits import ActorError, ExitCode
 from actor_client.heartbeat import Heartbeat
-from actor_client.platform import stop_signals
+from actor_client.platform import exit_at_once, stop_signals
 from actor_client.policy.actions import PolicyUnusable
 from actor_client.policy.runner import Policy
 from actor_client.serving import served_metrics
@@ -25,21 +24,7 @@ if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
 Settings = TypeVar("Settings", bound=CommonSettings)
-
-
-@dataclass(frozen=True, slots=True)
-class Actor:
-    """An actor that runs, for its adapter.
-
-    Attributes:
-        settings: The command's settings.
-        link: The connection to the learner.
-        heartbeat: Beats with the stepping thread.
-    """
-
-    settings: CommonSettings
-    link: LearnerLink
-    heartbeat: Heartbeat
+Stoppable = Callable[[Callable[[str], None], Callable[[], None]], AbstractContextManager[None]]
 
 
 class Adapter(Protocol):
@@ -112,19 +97,32 @@ def run_actor(
     Returns:
         The exit code. The error that ended the actor has been reported.
     """
-    return run_command(lambda: _run(adapter(settings), settings), settings, on_error)
+
+    def end(error: ActorError) -> NoReturn:
+        exit_at_once(say_end(error, settings.log_format))
+
+    return run_command(lambda: run_adapter(adapter(settings), settings, stop_signals, end), settings, on_error)
 
 
-def _run(adapter: Adapter, settings: CommonSettings) -> None:
+def run_adapter(
+    adapter: Adapter, settings: CommonSettings, stoppable: Stoppable, abandon: Callable[[ActorError], object]
+) -> None:
     """Makes the environments, connects, steps, and closes the session in any case.
+
+    Args:
+        adapter: The environments.
+        settings: The command's settings.
+        stoppable: Within its context, a request to stop calls its first argument with the reason; the second ends at once
+            what else runs.
+        abandon: Called in another thread when a call of an environment does not return; see `Actor`.
 
     Raises:
         ActorError: The actor cannot continue.
     """
     heartbeat = Heartbeat(settings.heartbeat_file)
     link = _link(adapter, settings, heartbeat)
-    actor = Actor(settings, link, heartbeat)
-    with stop_signals(link.request_stop, adapter.cut), adapter.prepared(actor):
+    actor = Actor(settings, link, heartbeat, abandon)
+    with stoppable(link.request_stop, adapter.cut), adapter.prepared(actor):
         link.start()
         if settings.max_wall_seconds is not None:
             link.stop_after(settings.max_wall_seconds)

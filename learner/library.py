@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from rollcast.exits import RollcastError
 from rollcast.parsers import subparsers_of
 
 from learner.cli.cli import build_parser
 from learner.cli.operator import Operator
+from learner.cli.train_flags import DEFAULT_ENVS
 from learner.shared.exits import ExitCode, UserError
 from learner.shared.observe.address import read_addresses
 from learner.shared.observe.csvfile import STATS_FILE
@@ -36,6 +39,7 @@ from learner.shared.settings.network import NetworkSettings
 from learner.shared.settings.service import ServiceSettings
 from learner.shared.settings.trainer import TrainerSettings
 from learner.start.actors import Failure, end_actor, start_actor
+from learner.start.train import ENVIRONMENT
 
 LOOK_SECONDS: Final = 0.25
 """Time between two looks at a run."""
@@ -60,6 +64,8 @@ class Run:
     Args:
         arguments: The command and its arguments.
         held: What the run needs until its end, as the file of its settings.
+        actor: Starts an actor in this process for the learner of an address, and calls its second argument with the error of
+            the actor when it has ended; None for none.
 
     Raises:
         UserError: The run cannot start.
@@ -70,18 +76,26 @@ class Run:
         page: Address of the status page; empty if there is none.
     """
 
-    def __init__(self, arguments: Sequence[str], held: contextlib.ExitStack) -> None:
+    def __init__(
+        self, arguments: Sequence[str], held: contextlib.ExitStack, actor: Callable[..., Any] | None = None
+    ) -> None:
         self._held = held
+        self._actor: Any = None
+        self._actor_error: RollcastError | None = None
         self._failure = Failure()
         self._details: deque[str] = deque(maxlen=_KEPT_LINES)
         self._has_started = threading.Event()
         self._code: int | None = None
         self.folder, self.address, self.page = Path(), "", ""
-        self._process = start_actor([*_PROGRAM, *arguments, "--log-format", "json"], subprocess.PIPE)
+        self._process = start_actor(
+            [*_PROGRAM, *arguments, "--log-format", "json"], subprocess.PIPE, {"PYTHONPATH": _search_path()}
+        )
         self._reader = threading.Thread(target=self._read, name="rollcast-run", daemon=True)
         self._reader.start()
         try:
             self._has_started.wait()
+            if actor is not None and self._code is None:
+                self._actor = actor(self.address, self._take_end_of_actor)
         except BaseException:
             self.stop()
             raise
@@ -144,8 +158,7 @@ class Run:
             if until is not None and time.monotonic() >= until:
                 raise TimeoutError(f"run {self.id} has not ended within {seconds:g} s")
             self._pause(LOOK_SECONDS)
-        if self._code:
-            self._raise()
+        self._raise()
         return self
 
     def stop(self) -> None:
@@ -154,6 +167,8 @@ class Run:
             self._process.terminate()
             self._reader.join(END_SECONDS)
         end_actor(self._process, 0.0)
+        if self._actor is not None:
+            self._actor.stop()
 
     def pause(self) -> None:
         """Pauses training, and holds the actors.
@@ -247,7 +262,7 @@ class Run:
         with self._process.stdout or contextlib.nullcontext(()) as output:
             for raw in output:
                 line = raw.decode(errors="replace").rstrip()
-                if line.startswith('{"') and '"learner_started"' in line:
+                if line.startswith('{"') and '"learner_start' in line:
                     self._take_start(json.loads(line))
                 elif not self._failure.take(line) and line.startswith("  "):
                     self._details.append(line.strip())
@@ -258,11 +273,22 @@ class Run:
         self._has_started.set()
 
     def _take_start(self, event: Mapping[str, Any]) -> None:
-        self.folder, self.address = Path(event["folder"]).absolute(), event["address"]
-        self.page = "" if event["page"] == "off" else event["page"]
-        self._has_started.set()
+        if event["event"] == "learner_starts":  # a resumed run that is finished comes no further
+            self.folder = Path(event["folder"]).absolute()
+        elif event["event"] == "learner_started":
+            self.address, self.page = event["address"], "" if event["page"] == "off" else event["page"]
+            self._has_started.set()
+
+    def _take_end_of_actor(self, error: RollcastError | None) -> None:
+        """Ends the run when its only actor has failed; one that ends without an error was told to by the learner."""
+        if error is not None:
+            self._actor_error = error
+            self._process.terminate()
 
     def _raise(self) -> None:
+        """Raises the error of the run, if it has failed."""
+        if self._actor_error is not None:
+            raise self._actor_error
         if self._code:
             found = self._failure.error("the learner", self._code)
             known = {code.value: code for code in ExitCode}  # others are those of an actor, or a signal
@@ -270,8 +296,17 @@ class Run:
             raise UserError(code, found.message, [*self._details, *found.details], code=found.code)
 
 
+def _search_path() -> str:
+    """Returns the folders in which this program finds modules, for the processes of a run."""
+    return os.pathsep.join(dict.fromkeys(each or str(Path.cwd()) for each in sys.path))
+
+
 def train(
-    env: str, settings: str | Path | Mapping[str, Any] | None = None, *, wait: bool = True, **arguments: Any
+    env: str | Callable[..., Any],
+    settings: str | Path | Mapping[str, Any] | None = None,
+    *,
+    wait: bool = True,
+    **arguments: Any,
 ) -> Run:
     """Trains on an environment of Gymnasium, as ``rollcast train`` does: with a learner and actors on this machine.
 
@@ -279,7 +314,8 @@ def train(
         run = rollcast.train("mine:Maze", "maze.yaml", num_envs=16, actors=4)
 
     Args:
-        env: A Gymnasium id, ``package:id``, or ``module:callable``.
+        env: A Gymnasium id, ``package:id``, ``module:callable``, or a callable that returns an environment. One that no other
+            process can import, as of a notebook or a lambda, is stepped by a thread of this process.
         settings: A run file, or what it would hold; None for the settings of the example for this environment.
         wait: Whether to return after the end of the run, instead of after its start.
         arguments: Flags of ``rollcast train`` (``num_envs``, ``run_id``, ``force``, ``env_kwargs``, ...), and settings of the
@@ -289,7 +325,44 @@ def train(
     Raises:
         RollcastError: The run cannot start, or failed; with the message and the exit code of the command.
     """
-    return _started("train", settings, {"env": env, **arguments}, wait=wait)
+    if not isinstance(env, str):
+        env = spelled(env) or env
+    if isinstance(env, str):
+        return _started("train", settings, {"env": env, **arguments}, wait=wait)
+    return _started_here(env, settings, arguments, wait=wait)
+
+
+def spelled(thing: Any) -> str:
+    """Returns ``module:name`` of a class or function that other processes can import; empty if they cannot."""
+    module, name = getattr(thing, "__module__", None), getattr(thing, "__qualname__", None)
+    if module is None or name is None or module == "__main__":
+        return ""
+    return f"{module}:{name}" if getattr(sys.modules.get(module), name, None) is thing else ""
+
+
+def _started_here(
+    env: Callable[..., Any],
+    settings: str | Path | Mapping[str, Any] | None,
+    arguments: dict[str, Any],
+    *,
+    wait: bool,
+) -> Run:
+    """Starts a learner, and an actor in this process."""
+    from rollcast import ActorThread  # noqa: PLC0415 - of the other side
+
+    if arguments.pop("actors", 1) != 1:
+        raise UserError(
+            ExitCode.USAGE, "actors: one thread of this process steps your callable; give num_envs, or module:callable"
+        )
+    flags = {"num_envs": DEFAULT_ENVS, "name": "local", "certs": arguments.pop("actor_certs", None)}
+    flags |= {name: arguments.pop(name) for name in (*ENVIRONMENT, "wrap", "vector") if name in arguments}
+    name, kind = ActorThread.describe(env, flags)
+    arguments |= {"env": name, "stepped_by_caller": kind}
+
+    def actor(address: str, on_end: Callable[[RollcastError | None], object]) -> ActorThread:
+        return ActorThread(env, address, flags, on_end)
+
+    return _started("train", settings, arguments, wait=wait, actor=actor)
 
 
 def serve(settings: str | Path | Mapping[str, Any] | None = None, *, wait: bool = False, **arguments: Any) -> Run:
@@ -307,7 +380,12 @@ def serve(settings: str | Path | Mapping[str, Any] | None = None, *, wait: bool 
 
 
 def _started(
-    command: str, settings: str | Path | Mapping[str, Any] | None, arguments: Mapping[str, Any], *, wait: bool
+    command: str,
+    settings: str | Path | Mapping[str, Any] | None,
+    arguments: Mapping[str, Any],
+    *,
+    wait: bool,
+    actor: Callable[..., Any] | None = None,
 ) -> Run:
     with contextlib.ExitStack() as stack:
         words = [command]
@@ -325,7 +403,7 @@ def _started(
                 words += _flag(flag, value)
             else:
                 words += [word for path, each in _settings(name, value) for word in ("--set", f"{path}={each}")]
-        run = Run(words, stack.pop_all())
+        run = Run(words, stack.pop_all(), actor)
     return run.wait() if wait else run
 
 

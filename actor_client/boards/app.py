@@ -11,9 +11,10 @@ from actor_client.boards.positions import Position
 from actor_client.boards.records import RecordFolder
 from actor_client.boards.table import TEAMS, Table
 from actor_client.connection.session import RunInfo
+from actor_client.endings import Actor
 from actor_client.envs.seeds import environment_seed
 from actor_client.exits import ExitCode
-from actor_client.running import Actor, behavior_of_run, run_actor
+from actor_client.running import behavior_of_run, run_actor
 from actor_client.settings.boards import BoardsSettings
 from actor_client.settings.loading import load
 

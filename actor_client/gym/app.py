@@ -5,7 +5,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
@@ -41,19 +41,20 @@ class GymAdapter(BatchAdapter):
 
     Args:
         settings: The user's settings.
+        made: Makes an environment, which the settings then just name; None for the one of that name.
     """
 
-    def __init__(self, settings: GymSettings) -> None:
+    def __init__(self, settings: GymSettings, made: Callable[..., Any] | None = None) -> None:
         super().__init__(settings, settings.env, behavior_of(settings.env), settings.behavior)
-        self._make = _batch_maker(settings)
+        self._make = batch_maker(settings, made)
 
     def make(self) -> EnvBatch:
         """Returns new environments."""
         return self._make()
 
 
-def _batch_maker(settings: GymSettings) -> Callable[[], EnvBatch]:
-    """Returns the factory of the environments, used at the start and after a failure."""
+def batch_maker(settings: GymSettings, made: Callable[..., Any] | None = None) -> Callable[[], EnvBatch]:
+    """Returns the factory of the environments, used at the start and after a failure; see `GymAdapter`."""
     name, video = settings.behavior or behavior_of(settings.env), settings.video
     wrapping = Wrapping(
         wrap=settings.wrap,
@@ -64,7 +65,7 @@ def _batch_maker(settings: GymSettings) -> Callable[[], EnvBatch]:
     )
     lives = itertools.count()
     return lambda: make_env_batch(
-        settings.env,
+        made or settings.env,
         num_envs=settings.num_envs,
         env_kwargs=settings.env_kwargs,
         vector=settings.vector,
@@ -81,7 +82,7 @@ def describe(settings: GymSettings) -> ExitCode:
     """
 
     def act() -> None:
-        batch = _batch_maker(settings.model_copy(update={"num_envs": 1, "video": None}))()
+        batch = batch_maker(settings.model_copy(update={"num_envs": 1, "video": None}))()
         try:
             has_continuous = batch.spec.action.continuous_size > 0
             sys.stdout.write(f"described: {json.dumps({'continuous_actions': has_continuous})}\n")
@@ -113,7 +114,7 @@ def run_local(settings: GymSettings) -> ExitCode:
                 on_enough=stops.append,
             ) as wrap,
         ):
-            batch = wrap(_batch_maker(settings)())
+            batch = wrap(batch_maker(settings)())
             try:
                 _step_locally(settings, batch, load_policy(settings.policy or "", batch.spec, batch.num_envs), stops)
             finally:

@@ -10,7 +10,7 @@ from rollcast.v1 import policy_pb2
 from actor_client.adapters import AgentAdapter
 from actor_client.connection.link import LearnerLink
 from actor_client.connection.session import RunInfo
-from actor_client.endings import limited, watching
+from actor_client.endings import Actor, limited, watching
 from actor_client.envs.errors import EnvironmentFailed, UnknownEnvironment, one_line
 from actor_client.envs.factory import DEFAULT_BEHAVIOR, behavior_of
 from actor_client.exits import ActorError, ExitCode
@@ -22,7 +22,7 @@ from actor_client.pettingzoo.factory import make_agents
 from actor_client.rollout.agents.stepping import SteppingLoop
 from actor_client.rollout.failures import FailureLog
 from actor_client.rollout.vector.watch import OneCall
-from actor_client.running import Actor, behavior_of_run, run_actor
+from actor_client.running import behavior_of_run, run_actor
 from actor_client.settings.agents import PettingZooSettings
 from actor_client.settings.loading import load
 
@@ -61,14 +61,14 @@ class PettingZooAdapter(AgentAdapter):
     @contextmanager
     def prepared(self, actor: Actor) -> Iterator[None]:
         """Makes the environments, and closes those that are not stepped at the end of the block."""
-        settings, link, made = self._settings, actor.link, self._made
+        settings, made = self._settings, self._made
 
         def close_made() -> None:
             for env, agents in enumerate(made):
                 close(env, agents)
 
-        with super().prepared(actor), limited(settings, link, close_made):
-            with watching(settings, link, OneCall(settings.num_envs)):
+        with super().prepared(actor), limited(settings, actor, close_made):
+            with watching(settings, actor, OneCall(settings.num_envs)):
                 made.extend(self._make() for _ in range(settings.num_envs))
                 self._check(made[0])
             yield
@@ -111,7 +111,7 @@ class PettingZooAdapter(AgentAdapter):
             for environment in environments:
                 environment.close()
 
-        with limited(settings, link, close_all):
+        with limited(settings, actor, close_all):
             while made:
                 environments.append(
                     AgentEnvironment(
@@ -133,7 +133,7 @@ class PettingZooAdapter(AgentAdapter):
                 observe=self.observe,
                 heartbeat=actor.heartbeat,
             )
-            with watching(settings, link, calls):
+            with watching(settings, actor, calls):
                 loop.run()
 
 

@@ -15,8 +15,8 @@ from actor_client.adapters import AgentAdapter
 from actor_client.connection.link import LearnerLink
 from actor_client.connection.session import RunInfo
 from actor_client.counts import AgentCounts
+from actor_client.endings import Actor
 from actor_client.exits import ActorError
-from actor_client.running import Actor
 from actor_client.settings.commands import UnitySettings
 from actor_client.unity.channels.plugins import ChannelPlugin, load_plugins
 from actor_client.unity.channels.side_channels import SideChannels

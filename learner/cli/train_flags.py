@@ -27,7 +27,7 @@ Lines of the actors have their name. Ctrl-C ends both sides normally and saves. 
 rollcast act gym --help; the last one ends the command, with that code and its error.
 
 """
-_DEFAULT_ENVS: Final = 4
+DEFAULT_ENVS: Final = 4
 
 
 def add_train(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int]) -> None:
@@ -46,9 +46,10 @@ def add_train(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace
     collects.add_argument("--env", metavar="ID", required=True, help="a Gymnasium id, package:id, or module:callable")
     collects.add_argument("--actors", metavar="N", type=count_of, default=1, help="actors to start (default: 1)")
     collects.add_argument(
-        "--num-envs", metavar="N", default=str(_DEFAULT_ENVS),
-        help=f"environments that each actor steps together (default: {_DEFAULT_ENVS})",
+        "--num-envs", metavar="N", default=str(DEFAULT_ENVS),
+        help=f"environments that each actor steps together (default: {DEFAULT_ENVS})",
     )  # fmt: skip
+    collects.add_argument("--stepped-by-caller", choices=("discrete", "continuous"), help=argparse.SUPPRESS)
     collects.add_argument("--env-kwargs", metavar="JSON", help="arguments of the environment, as a JSON object")
     collects.add_argument("--vector", action="store_true", help="use the environment's own vector entry point")
     add_wrappers(collects)

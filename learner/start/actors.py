@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import structlog
@@ -86,16 +87,19 @@ def actor_program(*arguments: str) -> list[str]:
     return [sys.executable, *_RUNNER, _PACKAGE, *arguments]
 
 
-def start_actor(command: Sequence[str], output: int) -> subprocess.Popen[bytes]:
+def start_actor(
+    command: Sequence[str], output: int, environ: Mapping[str, str] = MappingProxyType({})
+) -> subprocess.Popen[bytes]:
     """Starts an actor that this terminal's signals do not reach, and that ends with this process.
 
     Args:
         command: Its command line, from `actor_program`.
         output: Descriptor of its output, as in `subprocess`.
+        environ: Variables in addition to those of this process.
     """
     return subprocess.Popen(  # noqa: S603 - this interpreter
         command,
-        env={**os.environ, **same_modules()},
+        env={**os.environ, **same_modules(), **environ},
         stdin=subprocess.PIPE,
         stdout=output,
         stderr=subprocess.STDOUT if output == subprocess.PIPE else None,

@@ -89,7 +89,7 @@ def serve(
         if log_file is not None:
             held.enter_context(log_file.opened(folder.path))
         remove_addresses(folder.path)  # of a learner that was killed: a command would say that this one does not answer
-        log.info("learner_starts", run=folder.run_id, resumed=folder.resuming, next=_next_step(loaded, folder))
+        log.info("learner_starts", folder=str(folder.path), resumed=folder.resuming, next=_next_step(loaded, folder))
         if options.checkpoint_settings.inference:  # in this process, which loads torch
             from learner.start.inference import serve_inference  # noqa: PLC0415
 

@@ -43,7 +43,7 @@ _SETTINGS: Final = (
     *("certs", "http_address", "target_return", "max_wall_seconds", "log_format"),
 )
 """Flags that are settings of the learner."""
-_ENVIRONMENT: Final = (
+ENVIRONMENT: Final = (
     *("num_envs", "env_kwargs", "frame_stack", "frame_skip", "max_episode_steps", "step_timeout", "max_env_failures"),
     *("video", "video_every", "behavior"),
 )
@@ -82,7 +82,10 @@ def prepare(parsed: argparse.Namespace) -> tuple[LoadedRun, TrainingRequest]:
             f"--trainer {parsed.trainer} chooses settings, and {parsed.run_file} has them: give only one",
         )
     flags = tuple(_environment_flags(parsed))
-    choice = _Choice(parsed.run_file) if parsed.run_file is not None else _choose(parsed.env, parsed.trainer, flags)
+    if parsed.run_file is not None:
+        choice = _Choice(parsed.run_file)
+    else:
+        choice = _choose(parsed.env, parsed.trainer, flags, parsed.stepped_by_caller)
     loaded = _load(parsed, choice)
     if loaded.options.checkpoint_settings.inference:
         raise UserError(
@@ -91,7 +94,7 @@ def prepare(parsed: argparse.Namespace) -> tuple[LoadedRun, TrainingRequest]:
     service = loaded.options.rollcast
     request = TrainingRequest(
         env=parsed.env,
-        actors=parsed.actors,
+        actors=0 if parsed.stepped_by_caller else parsed.actors,
         arguments=(
             *flags,
             *(() if parsed.actor_certs is None else ("--certs", parsed.actor_certs)),
@@ -107,7 +110,7 @@ def prepare(parsed: argparse.Namespace) -> tuple[LoadedRun, TrainingRequest]:
 
 def _environment_flags(parsed: argparse.Namespace) -> Iterator[str]:
     """Yields the flags of the environment as those of an actor."""
-    for name in _ENVIRONMENT:
+    for name in ENVIRONMENT:
         if (value := getattr(parsed, name)) is not None:
             yield f"--{name.replace('_', '-')}={value}"
     for name in parsed.wrap or ():
@@ -124,22 +127,27 @@ def _load(parsed: argparse.Namespace, choice: _Choice) -> LoadedRun:
     return load_run_options(choice.path, cli=given, set_items=items, environ=dict(os.environ))
 
 
-def _choose(env: str, trainer: str | None, flags: tuple[str, ...]) -> _Choice:
+def _choose(env: str, trainer: str | None, flags: tuple[str, ...], kind: str | None) -> _Choice:
     """Chooses the settings for an environment: an example, the defaults of its kind of actions, or those of a trainer.
+
+    Args:
+        env: The environment.
+        trainer: The trainer that the user chose.
+        flags: Flags of an actor that makes it.
+        kind: Its kind of actions, `continuous` or `discrete`; None to look.
 
     Raises:
         UserError: The environment cannot be made, or the actor cannot be run.
     """
     for name, text in example_texts().items():
-        found, kind = _ENV.search(text), _TRAINER.search(text)
-        if found is not None and found[1] == env and kind is not None and trainer in {None, kind[1]}:
-            return _Choice(example_path(name), text=f"{kind[1]}, of the example {name}; {_writes(name)}")
-    has_continuous = _has_continuous_actions(env, flags)
+        found, used = _ENV.search(text), _TRAINER.search(text)
+        if found is not None and found[1] == env and used is not None and trainer in {None, used[1]}:
+            return _Choice(example_path(name), text=f"{used[1]}, of the example {name}; {_writes(name)}")
+    name = kind or _kind_of_actions(env, flags)
     run_id = _NOT_IN_IDS.sub("-", re.split(r"[:/]", env)[-1]).strip("-.") or "train"
     if trainer not in {None, DEFAULT_TRAINER}:
         text = f"the defaults of {trainer}; rollcast check-config shows all values of a run file"
         return _Choice(None, (f"default_settings.trainer_type={trainer}",), run_id, text)
-    name = "continuous" if has_continuous else "discrete"
     return _Choice(example_path(name), run_id=run_id, text=f"{DEFAULT_TRAINER}, for {name} actions; {_writes(name)}")
 
 
@@ -147,8 +155,8 @@ def _writes(name: str) -> str:
     return f"rollcast init {name} writes them to {name}.yaml, to change them"
 
 
-def _has_continuous_actions(env: str, flags: tuple[str, ...]) -> bool:
-    """Returns whether an environment has continuous actions, by an actor that makes it and ends.
+def _kind_of_actions(env: str, flags: tuple[str, ...]) -> str:
+    """Returns whether the actions of an environment are `continuous` or `discrete`, by an actor that makes it and ends.
 
     Raises:
         UserError: The actor failed; with its error and its exit code.
@@ -164,5 +172,5 @@ def _has_continuous_actions(env: str, flags: tuple[str, ...]) -> bool:
         else:
             failure.take(line)
     if process.returncode == 0 and described:
-        return bool(described[-1])
+        return "continuous" if described[-1] else "discrete"
     raise failure.error("the actor that looks at the environment", process.returncode)

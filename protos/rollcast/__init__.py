@@ -12,13 +12,26 @@ import importlib as _importlib
 import os as _os
 from typing import Any as _Any
 
-__all__ = ["Evaluation", "LoadedPolicy", "RollcastError", "Run", "evaluate", "load_policy", "serve", "train"]
+__all__ = [
+    "ActorThread",
+    "Evaluation",
+    "LoadedPolicy",
+    "RollcastError",
+    "Run",
+    "act",
+    "evaluate",
+    "load_policy",
+    "serve",
+    "train",
+]
 
 _SIDES = {
+    "ActorThread": "actor_client.background",
     "Evaluation": "actor_client.library",
     "LoadedPolicy": "actor_client.library",
     "RollcastError": "rollcast.exits",
     "Run": "learner.library",
+    "act": "actor_client.background",
     "evaluate": "actor_client.library",
     "load_policy": "actor_client.library",
     "serve": "learner.library",

@@ -1,3 +1,5 @@
+from actor_client.background import ActorThread as ActorThread
+from actor_client.background import act as act
 from actor_client.library import Evaluation as Evaluation
 from actor_client.library import LoadedPolicy as LoadedPolicy
 from actor_client.library import evaluate as evaluate
@@ -7,4 +9,15 @@ from learner.library import serve as serve
 from learner.library import train as train
 from rollcast.exits import RollcastError as RollcastError
 
-__all__ = ["Evaluation", "LoadedPolicy", "RollcastError", "Run", "evaluate", "load_policy", "serve", "train"]
+__all__ = [
+    "ActorThread",
+    "Evaluation",
+    "LoadedPolicy",
+    "RollcastError",
+    "Run",
+    "act",
+    "evaluate",
+    "load_policy",
+    "serve",
+    "train",
+]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 
 from actor_client.connection.session import RunInfo
+from actor_client.endings import Actor
 from actor_client.heartbeat import Heartbeat
-from actor_client.running import Actor, Adapter, _link
+from actor_client.running import Adapter, _link
 from actor_client.settings.commands import CommonSettings
 
 

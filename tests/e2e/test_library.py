@@ -6,19 +6,28 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gymnasium
+import jupyter_client
+import nbclient
+import nbformat
 import numpy as np
 import pytest
 import rollcast
+import torch
+import yaml
 
 from learner.shared.exits import ExitCode
 from learner.shared.runfolder.lock import FolderLock
-from tests.documents import blocks, text_of
-from tests.e2e.processes import SECONDS, wait_until
+from tests.documents import ROOT, blocks, text_of
+from tests.e2e.lockstep import differences
+from tests.e2e.processes import SECONDS, processes_in, wait_until
 from tests.e2e.runs import small
 
 LIGHT = (
@@ -210,3 +219,180 @@ def test_the_lines_of_the_page_run(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "unknown key 'learning_rat'" in done.stdout
+
+
+class Walk(gymnasium.Env[Any, Any]):
+    """Ends after some steps; the next one fails if it is to."""
+
+    observation_space = gymnasium.spaces.Box(0.0, 1.0, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, length: int = 10, fails_at: int | None = None) -> None:
+        self._length, self._fails_at, self._steps, self._all = length, fails_at, 0, 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        """Begins an episode."""
+        super().reset(seed=seed)
+        self._steps = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        """Pays the action."""
+        self._steps += 1
+        self._all += 1
+        if self._fails_at is not None and self._all >= self._fails_at:
+            raise ValueError(f"no step {self._all}")
+        return np.zeros(2, np.float32), float(action), self._steps == self._length, False, {}
+
+
+def test_a_callable_of_this_process_is_stepped_here(tmp_path: Path) -> None:
+    """A lambda trains with every kind of argument, and leaves signals, log and threads of the process as they were."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    made = []
+
+    def walk(**options: Any) -> Walk:
+        made.append(options)
+        return Walk(**options)
+
+    run = rollcast.train(
+        partial(walk),
+        settings(),
+        max_steps=2000,
+        results_dir=tmp_path,
+        num_envs=3,
+        env_kwargs={"length": 5},
+    )
+    assert run.summary["stop_reason"] == "max_steps"
+    assert made == [{"length": 5}] * 4  # one to look at
+    assert np.nanmean(run.history()["Environment/Episode Length"]) == 5
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("rollcast-actor")]
+    assert handlers == {number: signal.getsignal(number) for number in handlers}
+
+
+def test_a_callable_of_a_module_has_processes(tmp_path: Path) -> None:
+    """Actors import it by its name; there may be several."""
+    (tmp_path / "corridors.py").write_text(
+        "from tests.e2e.test_library import Walk\n\n\ndef walk(**options):\n    return Walk(**options)\n"
+    )
+    program = (
+        "import rollcast, corridors\n"
+        "if __name__ == '__main__':\n"
+        f"    run = rollcast.train(corridors.walk, {settings()!r}, max_steps=1000, actors=2, run_id='run')\n"
+        "    print(run.summary['stop_reason'])\n"
+    )
+    (tmp_path / "program.py").write_text(program)
+    done = subprocess.run(
+        [sys.executable, "program.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "max_steps\n"
+    log = (tmp_path / "results" / "run" / "logs" / "learner.jsonl").read_text()
+    assert "local-1" in log
+    assert "local-2" in log
+
+
+@pytest.mark.parametrize(
+    ("env", "options", "said"),
+    [
+        (partial(Walk, fails_at=3), {}, "no step 3"),
+        (partial(object), {}, "gymnasium.Env"),
+        (partial(Walk), {"actors": 2}, "one thread of this process"),
+        (partial(Walk), {"num_envs": 0}, "--num-envs 0"),
+    ],
+)
+def test_a_callable_that_fails_ends_the_run(tmp_path: Path, env: Any, options: Any, said: str) -> None:
+    """The error is that of the actor, and no process is left."""
+    with pytest.raises(rollcast.RollcastError, match=said):
+        rollcast.train(env, settings(), results_dir=tmp_path, run_id="run", **options)
+    assert not FolderLock.is_held(tmp_path / "run")
+
+
+def test_an_actor_of_this_process_serves_a_learner(tmp_path: Path) -> None:
+    """It joins like one of another machine, and ends when it is stopped."""
+    with rollcast.serve(settings(), results_dir=tmp_path, run_id="run") as run:
+        with rollcast.act(partial(Walk), run.address, wait=False, num_envs=2, name="here") as actor:
+            for state in run:
+                if state.behaviors and state.behaviors[0].version:
+                    break
+            assert actor.is_running
+            with pytest.raises(TimeoutError):
+                actor.wait(0.0)
+        assert not actor.is_running
+        actor = rollcast.act(Walk, run.address, wait=False, name="again")
+        wait_until(lambda: run.state.actors == 1, "the actor has joined")
+        assert actor.is_running  # it would wait for a learner that starts again
+    actor.stop()
+    with pytest.raises(rollcast.RollcastError, match="--learner"):
+        rollcast.act(Walk, "nowhere")
+
+
+def test_a_run_by_python_equals_one_by_commands(tmp_path: Path) -> None:
+    """In lock-step, with one seed, no bit differs, whether a process or a thread of the program steps the environments."""
+    document = settings(max_steps=1024)
+    document["env_settings"] = {"seed": 5}
+    document["rollcast"]["lockstep"] = {"actors": 1, "quota_steps": 64}
+    options: dict[str, Any] = {"results_dir": tmp_path / "results", "num_envs": 3}
+    rollcast.train("CartPole-v1", document, run_id="process", **options)
+    rollcast.train(lambda: gymnasium.make("CartPole-v1"), document, run_id="thread", **options)
+    path = tmp_path / "run.yaml"
+    path.write_text(yaml.safe_dump(document))
+    with processes_in(tmp_path) as processes:
+        learner = processes.learner(path, run="commands")
+        actor = processes.actor(learner.address, "CartPole-v1", "--num-envs", "3")
+        assert (learner.wait(), actor.wait()) == (0, 0), learner.said()
+    first, *others = (
+        torch.load(tmp_path / "results" / run / "Pole" / "checkpoint.pt", weights_only=True)["state"]
+        for run in ("commands", "process", "thread")
+    )
+    assert first["steps_trained"] >= 1024
+    assert [differences(first, other) for other in others] == [[], []]
+
+
+def test_a_finished_run_is_resumed_to_its_end(trained: rollcast.Run) -> None:
+    """There is nothing to train, and its results are there."""
+    again = rollcast.train(
+        "CartPole-v1", settings(), max_steps=2000, results_dir=trained.folder.parent, run_id="run", resume=True, seed=3
+    )
+    assert (again.folder, again.summary) == (trained.folder, trained.summary)
+
+
+def test_the_notebook_runs() -> None:
+    """Each cell of the example runs in a kernel."""
+    notebook = nbformat.reads(text_of("deploy/examples/notebook.ipynb"), as_version=4)  # type: ignore[no-untyped-call]
+    with tempfile.TemporaryDirectory() as folder:
+        nbclient.NotebookClient(notebook, timeout=SECONDS, resources={"metadata": {"path": folder}}).execute()
+    printed = "".join(output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", ()))
+    assert "mean return" in printed
+
+
+def test_an_interrupt_in_a_notebook_stops_the_run(tmp_path: Path) -> None:
+    """It saves; the kernel goes on, and starts the next run."""
+    cells = (
+        "import rollcast, signal\nfrom functools import partial\nfrom tests.e2e.test_library import Walk, settings\nhandler = signal.getsignal(signal.SIGINT)",
+        f"run = rollcast.train(partial(Walk), settings(), wait=False, results_dir={str(tmp_path)!r}, run_id='run')",
+        "next(iter(run))\nprint('trains')\nrun.wait()",
+        "print(run.is_running, run.summary['stop_reason'], signal.getsignal(signal.SIGINT) is handler)",
+    )
+    manager, client = jupyter_client.manager.start_new_kernel(cwd=str(ROOT))
+    said: list[str] = []
+
+    def take(message: Any) -> None:
+        content = message["content"]
+        said.append(content.get("text", content.get("ename", "")))
+        if content.get("text") == "trains\n":
+            manager.interrupt_kernel()
+
+    try:
+        for cell in cells:
+            client.execute_interactive(cell, timeout=SECONDS, output_hook=take)
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+    assert [each for each in said if each] == ["trains\n", "KeyboardInterrupt", "False signal True\n"]
+    assert (tmp_path / "run" / "run_state.pt").is_file()

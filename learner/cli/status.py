@@ -51,6 +51,8 @@ def status_document(status: StatusView, indent: int | None = 2) -> str:
         "actors_away": str(len(run.away) + status.more_away),
         "away": [_row(each, "actor_name=name actor_index=index away_ms=seconds") for each in run.away],
     }
+    if run.gpu is not None:
+        document["gpu"] = _row(run.gpu, "busy_ratio=busy allocated_bytes=allocated reserved_bytes=reserved memory_bytes=total")
     if run.lockstep is not None:
         document["lockstep"] = _row(run.lockstep, lockstep) | {"reason": run.lockstep.reason[:_MAX_TEXT_CHARS]}
     return json.dumps(document, indent=indent)

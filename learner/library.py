@@ -77,7 +77,7 @@ class Run:
         self._has_started = threading.Event()
         self._code: int | None = None
         self.folder, self.address, self.page = Path(), "", ""
-        self._process = start_actor([*_PROGRAM, *arguments, "--log-format", "json"], subprocess.PIPE)
+        self._process = start_actor([*_PROGRAM, *arguments, "--log-format", "json", "--log-level", "info"], subprocess.PIPE)
         self._reader = threading.Thread(target=self._read, name="rollcast-run", daemon=True)
         self._reader.start()
         try:

@@ -223,6 +223,8 @@ class ServiceSettings(SettingsModel):
     """threads of torch; null: half of the cores, divided by the ranks of a machine; in lock-step 1"""
     log_format: Literal["auto", "console", "json", "mlagents"] = "auto"
     """auto depends on whether the output is a terminal; mlagents prints mlagents-learn's line per summary"""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """lowest level of the lines on the console; the log in the run folder has those of info too"""
     summary_seconds: PositiveReal = Field(default=5.0, ge=MIN_SECONDS, le=MAX_SECONDS)
     """seconds between summary lines on the console"""
 

@@ -18,8 +18,9 @@ PRINT = ("sh", "-c", 'cat "${GF_SECURITY_ADMIN_PASSWORD__FILE:-/dev/null}"')
 def started(folder: Path) -> list[str]:
     """Starts with a folder of data; returns the lines that are printed, the password last."""
     environment = {"PATH": os.environ["PATH"], "GF_PATHS_DATA": str(folder)}
-    command = ["sh", DEPLOY / "grafana" / "start.sh", *PRINT]
-    return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout.splitlines()
+    command = ["sh", str(DEPLOY / "grafana" / "start.sh"), *PRINT]
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    return done.stdout.splitlines()
 
 
 def test_the_first_start_makes_a_password(tmp_path: Path) -> None:
@@ -37,4 +38,4 @@ def test_a_grafana_that_has_a_password_gets_none(tmp_path: Path) -> None:
     """A database of an earlier release has its own, so that another in a file would be wrong."""
     (tmp_path / "grafana.db").touch()
     assert started(tmp_path) == []
-    assert os.listdir(tmp_path) == ["grafana.db"]
+    assert list(tmp_path.iterdir()) == [tmp_path / "grafana.db"]

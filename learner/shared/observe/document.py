@@ -29,7 +29,10 @@ MAX_DETAILS_BYTES: Final = MAX_CHUNK_BYTES
 MAX_DOCUMENT_BYTES: Final = 64 * 2**20
 """Largest document that a reader accepts."""
 _OF_RUN: Final = frozenset(
-    ("run_id", "state", "generation", "uptime_seconds", "address", "last_error", "lessons", "lockstep", "quarantined", "gpu")
+    (
+        *("run_id", "state", "generation", "uptime_seconds", "address", "last_error"),
+        *("lessons", "lockstep", "quarantined", "gpu"),
+    )
 )
 _OWN_NUMBERS: Final = tuple(each for each in FIELDS if each.name in BehaviorState.__slots__)
 

@@ -188,7 +188,7 @@ def test_status_as_json() -> None:
     assert "mean_return_100" not in row, "a mean of nothing is not zero"
     lockstep = LockstepView(2, 1, 7, 5, 64, "an actor left")
     shown = json.loads(status_document(make_status(lockstep=lockstep, gpu=GpuUse(1, 2, 3))))
-    assert shown["gpu"] == {"allocated_bytes": "1", "reserved_bytes": "2", "memory_bytes": "3"}, "busy is not known"
+    assert shown["gpu"] == {"allocated_bytes": "1", "reserved_bytes": "2", "total_bytes": "3"}, "busy is not known"
     assert shown["lockstep"] == {
         "actors": 2, "joined": 1, "round": "7", "checkpoint_round": "5", "quota_steps": "64", "reproducible": False,
         "reason": "an actor left",
@@ -220,7 +220,9 @@ def test_a_terminal_obeys_no_text_of_a_server() -> None:
     shut_out = (QuarantineView("lab", "rig", 3.5, 2, "a column"),)
     lessons = (LessonView("mass", 1, 3, "middle"),)
     lockstep = LockstepView(2, 1, 5, 4, 64, "an actor left")
-    told = make_status(last_error="x", away=away, quarantined=shut_out, lessons=lessons, lockstep=lockstep, gpu=GpuUse(1, 2, 3, 0.5))
+    told = make_status(
+        last_error="x", away=away, quarantined=shut_out, lessons=lessons, lockstep=lockstep, gpu=GpuUse(1, 2, 3, 0.5)
+    )
     document = _hostile(json.loads(to_json(document_of(told)))) | {"state": "paused"}
     for row in document["behaviors"]:
         row["own_labels"] = {"heat": HOSTILE}

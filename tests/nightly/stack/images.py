@@ -78,7 +78,11 @@ def make_prometheus(folder: Path) -> None:
 def make_alertmanager(folder: Path) -> None:
     """Puts Debian's Alertmanager into an image with the paths of the official one."""
     (fetch_alertmanager(folder).parent / "Dockerfile").write_text(_ALERTMANAGER_FILE)
-    run(["docker", "build", "--tag", ALERTMANAGER, folder / "usr"], timeout_seconds=300, environment={"DOCKER_BUILDKIT": "0"})
+    run(
+        ["docker", "build", "--tag", ALERTMANAGER, folder / "usr"],
+        timeout_seconds=300,
+        environment={"DOCKER_BUILDKIT": "0"},
+    )
 
 
 def make_grafana(folder: Path) -> None:

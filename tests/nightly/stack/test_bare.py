@@ -10,7 +10,7 @@ from tests.nightly.stack.stack import Stack
 pytestmark = pytest.mark.timeout(1800)
 
 SERVICES = ("learner", "actor", "prometheus", "alertmanager", "grafana")
-PASSWORD = "/var/lib/grafana/admin_password"
+KEPT = "/var/lib/grafana/admin_password"
 
 
 def test_a_bare_up_starts_every_service(built: Stack, tmp_path: Path) -> None:
@@ -21,12 +21,12 @@ def test_a_bare_up_starts_every_service(built: Stack, tmp_path: Path) -> None:
         built.compose("up", "-d", "--no-build")
         for service in SERVICES:
             built.wait_healthy(service)
-        password = built.execute("grafana", "cat", PASSWORD).strip()
+        password = built.execute("grafana", "cat", KEPT).strip()
         assert len(password) == 24
-        assert f"exec grafana cat {PASSWORD}" in built.logs("grafana")
+        assert f"exec grafana cat {KEPT}" in built.logs("grafana")
         built.compose("up", "-d", "--no-build", "--force-recreate", "grafana")
         built.wait_healthy("grafana")
-        assert built.execute("grafana", "cat", PASSWORD).strip() == password
+        assert built.execute("grafana", "cat", KEPT).strip() == password
         assert password not in built.logs("grafana")
     finally:
         built.down()

@@ -214,7 +214,7 @@ class ServiceSettings(SettingsModel):
     trainer_process: bool = True
     """train in a process of its own, whose work does not wait for the service's; false trains in threads of the service"""
     trainers: PositiveWhole = Field(default=1, le=MAX_TRAINERS)
-    """processes that train together, each with a part of the agents; sac trains in one"""
+    """processes that train together, each with a part of the agents; one if a replay memory trains"""
     collective_seconds: PositiveReal = Field(default=60.0, ge=MIN_SECONDS, le=MAX_SECONDS)
     """seconds that such a process waits for the others before all start again"""
     trainer_address: str | None = None

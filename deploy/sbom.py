@@ -19,7 +19,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 PROJECT = "rollcast"
-IMAGES = ("learner", "certs", "actor", "gym", "unity")
+IMAGES = ("learner", "certs", "gpu", "actor", "gym", "unity")
 """Extras of the images in docker-compose.yml."""
 
 

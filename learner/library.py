@@ -47,6 +47,8 @@ END_SECONDS: Final = 600.0
 """Longest end of a run that is asked to end: it saves, and its actors finish what they do."""
 _KEPT_LINES: Final = 200
 _PROGRAM: Final = (sys.executable, "-m", "rollcast.watched", "rollcast")
+_LOG: Final = ("--log-format", "json", "--log-level", "info")
+"""Flags with which a learner writes the lines that a `Run` reads."""
 _OF_EXTRINSIC: Final = frozenset({"gamma", "strength"})
 
 
@@ -87,9 +89,7 @@ class Run:
         self._has_started = threading.Event()
         self._code: int | None = None
         self.folder, self.address, self.page = Path(), "", ""
-        self._process = start_actor(
-            [*_PROGRAM, *arguments, "--log-format", "json"], subprocess.PIPE, {"PYTHONPATH": _search_path()}
-        )
+        self._process = start_actor([*_PROGRAM, *arguments, *_LOG], subprocess.PIPE, {"PYTHONPATH": _search_path()})
         self._reader = threading.Thread(target=self._read, name="rollcast-run", daemon=True)
         self._reader.start()
         try:

@@ -409,6 +409,11 @@ class BehaviorPort:
         return behavior.gate.has_used_quota(behavior.produced_steps)
 
     @property
+    def is_paused(self) -> bool:
+        """True while an operator's pause holds the run."""
+        return any(hold.reason == trajectory_pb2.HOLD_REASON_PAUSED for hold in self._behavior.gate.holds)
+
+    @property
     def missing(self) -> str:
         """The reason why `may_step` is False, one of `actor_client.counts.WAIT_REASONS`."""
         state, gate = self._state, self._behavior.gate

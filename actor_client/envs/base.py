@@ -81,6 +81,9 @@ class EnvBatch(Protocol):
     def assign(self, assignment: policy_pb2.Assignment) -> None:
         """Sets the environment parameters of the episodes that begin from now on."""
 
+    def set_paused(self, *, is_paused: bool) -> None:
+        """Tells the environments that an operator has paused the run, or that it continues."""
+
     def reset(self, seeds: Sequence[int]) -> Observations:
         """Begins new episodes in all environments and returns the first observations, [E, *shape] each.
 
@@ -130,6 +133,10 @@ class WrappedBatch:
     def assign(self, assignment: policy_pb2.Assignment) -> None:
         """Sets the parameters of later episodes; see `EnvBatch.assign`."""
         self._batch.assign(assignment)
+
+    def set_paused(self, *, is_paused: bool) -> None:
+        """Tells the environments of a pause; see `EnvBatch.set_paused`."""
+        self._batch.set_paused(is_paused=is_paused)
 
     def close(self) -> None:
         """Closes the environments; see `EnvBatch.close`."""

@@ -1,4 +1,4 @@
-"""Draws the run's environment parameters, and finds how an environment takes them."""
+"""Draws the run's environment parameters, and finds how an environment takes them, and how it is told of a pause."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -6,6 +6,9 @@ from typing import Any, Final
 
 import numpy as np
 from rollcast.v1 import policy_pb2
+
+from actor_client.envs.errors import EnvironmentFailed
+from actor_client.envs.tracebacks import place_of_code
 
 Values = Mapping[str, float]
 """One value for each parameter."""
@@ -86,12 +89,36 @@ def _drawn(sampler: policy_pb2.Sampler, generator: np.random.Generator) -> float
 
 def setter_of(environment: Any) -> Callable[[Any], object] | None:
     """Returns the method `set_parameters` of an environment or of one inside its wrappers; None if there is none."""
-    setter = getattr(environment, _SETTER, None)
-    if setter is None and getattr(environment, "has_wrapper_attr", lambda _: False)(_SETTER):
-        setter = environment.get_wrapper_attr(_SETTER)
-    if setter is None:
-        setter = getattr(getattr(environment, "unwrapped", None), _SETTER, None)
-    return setter if callable(setter) else None
+    return _method_of(environment, _SETTER)
+
+
+def tell_pause(environment: Any, index: int | None, *, is_paused: bool) -> None:
+    """Calls `on_paused` or `on_resumed` of an environment or of one inside its wrappers, if there is such a method.
+
+    Args:
+        environment: The environment, or a vector environment.
+        index: Its number; None for a vector environment.
+        is_paused: Whether the run is paused.
+
+    Raises:
+        EnvironmentFailed: The method failed.
+    """
+    method = _method_of(environment, "on_paused" if is_paused else "on_resumed")
+    if method is None:
+        return
+    try:
+        method()
+    except Exception as error:
+        raise EnvironmentFailed(index, error, place_of_code(method)) from error
+
+
+def _method_of(environment: Any, name: str) -> Callable[..., object] | None:
+    method = getattr(environment, name, None)
+    if method is None and getattr(environment, "has_wrapper_attr", lambda _: False)(name):
+        method = environment.get_wrapper_attr(name)
+    if method is None:
+        method = getattr(getattr(environment, "unwrapped", None), name, None)
+    return method if callable(method) else None
 
 
 def takes_options(environment: Any) -> bool:

@@ -20,7 +20,7 @@ from actor_client.envs.infos import (
     read_mask,
     warn_of_other_mask,
 )
-from actor_client.envs.parameters import OPTION, EnvironmentParameters, setter_of, takes_options
+from actor_client.envs.parameters import OPTION, EnvironmentParameters, setter_of, takes_options, tell_pause
 from actor_client.envs.spaces import ActionPlan, ObservationPlan, plan_actions
 from actor_client.envs.tensors import read_rewards
 from actor_client.envs.tracebacks import place_of_code
@@ -77,6 +77,12 @@ class ScalarBatch:
     def assign(self, assignment: policy_pb2.Assignment) -> None:
         """Sets the parameters of later episodes; see `EnvBatch.assign`."""
         self._parameters.assign(assignment)
+
+    def set_paused(self, *, is_paused: bool) -> None:
+        """Tells each environment of a pause; see `EnvBatch.set_paused`."""
+        for index, environment in enumerate(self._environments):
+            self.active = index
+            tell_pause(environment, index, is_paused=is_paused)
 
     def reset(self, seeds: Sequence[int]) -> Observations:
         """Begins new episodes in all environments; see `EnvBatch.reset`."""

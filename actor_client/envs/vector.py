@@ -29,7 +29,7 @@ from actor_client.envs.infos import (
     vector_episode_numbers,
     warn_of_other_mask,
 )
-from actor_client.envs.parameters import OPTION, EnvironmentParameters, setter_of
+from actor_client.envs.parameters import OPTION, EnvironmentParameters, setter_of, tell_pause
 from actor_client.envs.spaces import ActionPlan, ObservationPlan, plan_actions
 from actor_client.envs.tensors import actions_like, as_array, read_rewards, read_tensors
 from actor_client.envs.tracebacks import place_of_code
@@ -88,6 +88,10 @@ class VectorBatch:
             self._draw(range(self.num_envs))
         except Exception as error:
             raise EnvironmentFailed(None, error, place_of_code(self._environment.reset)) from error
+
+    def set_paused(self, *, is_paused: bool) -> None:
+        """Tells the vector environment of a pause; see `EnvBatch.set_paused`."""
+        tell_pause(self._environment, None, is_paused=is_paused)
 
     def reset(self, seeds: Sequence[int]) -> Observations:
         """Begins new episodes in all copies; see `EnvBatch.reset`.

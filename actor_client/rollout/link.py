@@ -150,6 +150,10 @@ class BehaviorLink(Protocol):
         """
 
     @property
+    def is_paused(self) -> bool:
+        """True while an operator's pause holds the run."""
+
+    @property
     def missing(self) -> str:
         """The reason why `may_step` is False, one of `actor_client.counts.WAIT_REASONS`."""
 

@@ -30,12 +30,8 @@ done
 cp "$folder/actor/metrics_token" "$folder/prometheus/metrics_token"
 # Only `certs client` and `certs renew` need the authority's key; no container gets it.
 [ ! -e "$folder/learner/authority" ] || mv "$folder/learner/authority" "$folder/authority"
-if [ ! -e "$folder/grafana_admin_password" ]; then
-    head -c 18 /dev/urandom | base64 >"$folder/grafana_admin_password"
-fi
 chown -R 10001:10001 "$folder/learner" "$folder/actor"
 chown -R 65534:65534 "$folder/prometheus"
-chown 472 "$folder/grafana_admin_password"
 if [ -n "$made" ]; then # its last line is the join code; the others are for a learner without containers
     echo "keep $folder/authority elsewhere: only \`certs client\` and \`certs renew\` need it"
     echo "on other machines: rollcast join certs, then rollcast act gym --env ID --certs certs"

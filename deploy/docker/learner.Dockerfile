@@ -16,7 +16,7 @@ ARG PYTHON_IMAGE=python:3.11-slim-bookworm
 
 FROM ${PYTHON_IMAGE} AS build
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
-ARG EXTRAS=learner,certs
+ARG EXTRAS=learner,certs,gpu
 ARG PACKAGES=""
 WORKDIR /build
 COPY deploy/docker/wheels/ wheels/

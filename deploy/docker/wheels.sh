@@ -1,7 +1,7 @@
 #!/bin/sh
 # Fills deploy/docker/wheels with all packages of both images, so that they can be built without a network:
 #
-#   deploy/docker/wheels.sh [EXTRAS]          (default: learner,certs,actor,gym,unity)
+#   deploy/docker/wheels.sh [EXTRAS]          (default: learner,certs,gpu,actor,gym,unity)
 #
 # PYTHON       a Python with pip and the version of the images (3.11);
 #              default: the one of .venv if it exists, otherwise python3
@@ -18,7 +18,7 @@ version="$("$PYTHON" -c 'import sys; print("%d.%d" % sys.version_info[:2])')"
 
 wanted="$(mktemp)"
 trap 'rm -f "$wanted"' EXIT
-"$PYTHON" deploy/docker/requirements.py pyproject.toml "${1:-learner,certs,actor,gym,unity}" >"$wanted"
+"$PYTHON" deploy/docker/requirements.py pyproject.toml "${1:-learner,certs,gpu,actor,gym,unity}" >"$wanted"
 "$PYTHON" deploy/docker/requirements.py pyproject.toml >>"$wanted"
 
 rm -f "$folder"/*.whl

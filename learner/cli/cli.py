@@ -382,7 +382,7 @@ def _learn(loaded: LoadedRun, stopped_code: int, early_end: EarlyEnd, actors: Tr
             from learner.shared.observe import logs
             from learner.start.app import serve
         log_file, options = logs.LogFile(), loaded.options
-        logs.configure(service.log_format, "debug" if options.debug else "info", file=log_file)
+        logs.configure(service.log_format, options.log_level, file=log_file)
         return serve(loaded, started, stopped_code, early_end, actors=actors, log_file=log_file)
 
 

@@ -145,7 +145,7 @@ def report_of(loaded: LoadedRun, play: Callable[[], Report], *, as_json: bool) -
     """
     from learner.shared.observe import logs  # noqa: PLC0415 - help needs none of it
 
-    logs.configure(loaded.options.rollcast.log_format, "info")
+    logs.configure(loaded.options.rollcast.log_format, loaded.options.log_level)
     report = play()
     sys.stdout.write(f"{report.document if as_json else report.table}\n")
     return ExitCode.OK if report.is_complete else ExitCode.EVALUATION_CUT_SHORT

@@ -83,6 +83,7 @@ def add_run_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target-return", metavar="R", help="stop once the mean return reaches R")
     parser.add_argument("--max-wall-seconds", metavar="S", help="stop after S seconds")
     parser.add_argument("--log-format", metavar="FORMAT", help="auto, console, json or mlagents")
+    parser.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error (default: info)")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", dest="set_items",
         help="set any value of the run file, such as behaviors.CartPole.max_steps=1e5",

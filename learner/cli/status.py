@@ -30,6 +30,7 @@ def status_document(status: StatusView, indent: int | None = 2) -> str:
     """Returns the state as JSON. Whole numbers that may be larger than 32 bits are text, so that each reader keeps them."""
     run, verdict = status.run, status.run.bottleneck
     lockstep = "actors joined round checkpoint_round quota_steps reason reproducible=is_reproducible"
+    gpu = "busy_ratio=busy allocated_bytes=allocated reserved_bytes=reserved total_bytes=total"
     shares = "text learner_busy_ratio=learner_busy actor_busy_ratio=actor_busy network_ratio=network_share"
     shut_out = "actor_name=name principal remaining_ms=seconds_left times last_fault=fault"
     document = {
@@ -51,6 +52,8 @@ def status_document(status: StatusView, indent: int | None = 2) -> str:
         "actors_away": str(len(run.away) + status.more_away),
         "away": [_row(each, "actor_name=name actor_index=index away_ms=seconds") for each in run.away],
     }
+    if run.gpu is not None:
+        document["gpu"] = _row(run.gpu, gpu)
     if run.lockstep is not None:
         document["lockstep"] = _row(run.lockstep, lockstep) | {"reason": run.lockstep.reason[:_MAX_TEXT_CHARS]}
     return json.dumps(document, indent=indent)

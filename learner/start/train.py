@@ -40,7 +40,7 @@ _SETTINGS: Final = (
         "address",
         "insecure",
     ),
-    *("certs", "http_address", "target_return", "max_wall_seconds", "log_format"),
+    *("certs", "http_address", "target_return", "max_wall_seconds", "log_format", "log_level"),
 )
 """Flags that are settings of the learner."""
 ENVIRONMENT: Final = (

@@ -120,7 +120,7 @@ class TrainerProgram:
         send = self._link.to_front.send
         logs.forward(
             lambda level, event, fields: send(Logged(level, event, fields)),
-            "debug" if hello.loaded.options.debug else "info",
+            "debug" if hello.loaded.options.log_level == "debug" else "info",
         )
         if hello.directory is not None:
             enter(hello.directory)

@@ -10,7 +10,8 @@ _NAME: Final = "rollcast"
 def install(extras: str) -> str:
     """Returns the command that installs extras, such as ``pip install '/src/rollcast[learner]'``.
 
-    A package that was installed from a folder, a file or a repository is not to be had by its name alone (PEP 610).
+    Rollcast is not to be had by its name alone: the command names the folder, file or repository that it was installed from (PEP
+    610), or, if that is unknown, a clone.
 
     Args:
         extras: Names of extras, separated by commas.
@@ -27,7 +28,7 @@ def install(extras: str) -> str:
 def _requirement(origin: dict[str, Any], extras: str) -> str:
     url = origin.get("url")
     if not isinstance(url, str) or not url:
-        return f"'{_NAME}[{extras}]'"
+        return f"'.[{extras}]' in a clone of Rollcast"
     version_control = origin.get("vcs_info")
     if isinstance(version_control, dict):
         revision = version_control.get("requested_revision") or version_control.get("commit_id")

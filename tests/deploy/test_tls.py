@@ -172,7 +172,7 @@ def test_the_script_makes_what_the_containers_need(tmp_path: Path) -> None:
         made.append({str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()})
     assert made[0] == made[1]
     assert set(made[0]) == {
-        "authority/ca.key", "grafana_admin_password",
+        "authority/ca.key",
         "learner/ca.pem", "learner/server.pem", "learner/server.key", "learner/tokens", "learner/port",
         "actor/ca.pem", "actor/token", "actor/metrics_token",
         "prometheus/ca.pem", "prometheus/token", "prometheus/metrics_token",

@@ -73,6 +73,9 @@ class HybridBatch:
     def assign(self, assignment: policy_pb2.Assignment) -> None:
         """Takes no parameters."""
 
+    def set_paused(self, *, is_paused: bool) -> None:
+        """Does nothing in a pause."""
+
     def close(self) -> None:
         """Does nothing."""
 

@@ -22,6 +22,8 @@ STEP: Final = "step()"
 RESET: Final = "reset()"
 CLOSE: Final = "close()"
 CONSTRUCTION: Final = "construction"
+PAUSE: Final = "on_paused()"
+RESUMPTION: Final = "on_resumed()"
 
 DONE: Final = "it has stepped to the end"
 _NO_WAY_IN: Final = "the environment has no method set_parameters, and its reset() takes no options at each episode"
@@ -50,7 +52,7 @@ class RecoverableBatch:
         steps: Steps taken by every environment.
         calls: Number of calls begun.
         revision: Revision of the environment parameters of episodes that begin now; 0 = none reach the environments.
-        call: The present call, one of STEP, RESET, CLOSE and CONSTRUCTION; empty between two calls.
+        call: The present call, one of STEP, RESET, CLOSE, CONSTRUCTION, PAUSE and RESUMPTION; empty between two calls.
         ending: Why the environments are closed for the last time; empty before.
     """
 
@@ -85,6 +87,7 @@ class RecoverableBatch:
         self.ending = ""
         self.revision = 0
         self._process = os.getpid()
+        self._is_paused = False
         self._assignment: policy_pb2.Assignment | None = None
 
     @property
@@ -120,12 +123,28 @@ class RecoverableBatch:
         elif is_first:
             _log.warning("environment_parameters_not_applied", parameters=", ".join(names), reason=_NO_WAY_IN)
 
+    def follow_pause(self, *, is_paused: bool) -> None:
+        """Tells the environments of the begin and of the end of a pause, each once.
+
+        Raises:
+            EnvironmentFailed: They failed.
+        """
+        if is_paused == self._is_paused:
+            return
+        self._is_paused = is_paused
+        self._calls(PAUSE if is_paused else RESUMPTION)
+        try:
+            self._batch.set_paused(is_paused=is_paused)
+        finally:
+            self.call = ""
+
     def reset(self) -> None:
         """Begins an episode in all environments.
 
         Raises:
             EnvironmentFailed: The environments cannot be reset.
         """
+        self.follow_pause(is_paused=False)  # the pause may end between two looks
         self._calls(RESET)
         try:
             self.observations = self._batch.reset(self._seeds())
@@ -144,6 +163,8 @@ class RecoverableBatch:
         Raises:
             EnvironmentFailed: The environments failed.
         """
+        if self._is_paused:
+            self.follow_pause(is_paused=False)
         self._calls(STEP)
         try:
             result = self._batch.step(actions.environment_continuous, actions.discrete)
@@ -233,7 +254,7 @@ class RecoverableBatch:
         """
         self._calls(CONSTRUCTION)
         try:
-            self._batch = self._make_batch()
+            self._batch, self._is_paused = self._make_batch(), False
             if self.revision and self._assignment is not None:
                 self._batch.assign(self._assignment)
         except (UnknownEnvironment, UnsupportedSpace) as error:  # making them worked before and may work again

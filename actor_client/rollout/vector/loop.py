@@ -406,7 +406,11 @@ class RolloutLoop:
         """Sends closed segments, since no others will join them soon, and waits for the connection.
 
         Open segments end too once the learner needs no more steps for its update.
+
+        Raises:
+            EnvironmentFailed: The environments failed when they were told of a pause.
         """
+        self._environments.follow_pause(is_paused=self._behavior.is_paused)
         if self._behavior.has_used_quota:
             recorder.cut(self._environments.observations, self._environments.masks)
         else:

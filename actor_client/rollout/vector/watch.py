@@ -12,7 +12,7 @@ import structlog
 from actor_client.counts import RolloutCounts
 from actor_client.envs.tracebacks import place_of_thread
 from actor_client.exits import ActorError, ExitCode
-from actor_client.rollout.vector.environments import CLOSE, CONSTRUCTION, RESET, STEP
+from actor_client.rollout.vector.environments import CLOSE, CONSTRUCTION, PAUSE, RESET, RESUMPTION, STEP
 
 LOOK_SECONDS: Final = 0.25
 REPORT_SECONDS: Final = 10.0
@@ -25,7 +25,7 @@ CLOSE_SECONDS: Final = 30.0
 """`STOP_SECONDS` of a call of `close()`: a simulator may end slowly, and nothing waits for its steps any more."""
 CONSTRUCTION_SECONDS: Final = 60.0
 """Shortest limit of a construction: simulators may start slowly, and imports of large libraries count too."""
-_TIMED: Final = frozenset({STEP, RESET, CLOSE})
+_TIMED: Final = frozenset({STEP, RESET, CLOSE, PAUSE, RESUMPTION})
 
 _log = structlog.get_logger(__name__)
 

@@ -181,6 +181,7 @@ class RunStatus:
             bottleneck=self.bottleneck,
             lessons=self.stats.lessons,
             lockstep=self.stats.lockstep,
+            gpu=self.stats.gpu,
             page=page,
             troubles=troubles[:MAX_TROUBLES],
             troubled=len(troubles),

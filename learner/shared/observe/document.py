@@ -29,7 +29,10 @@ MAX_DETAILS_BYTES: Final = MAX_CHUNK_BYTES
 MAX_DOCUMENT_BYTES: Final = 64 * 2**20
 """Largest document that a reader accepts."""
 _OF_RUN: Final = frozenset(
-    ("run_id", "state", "generation", "uptime_seconds", "address", "last_error", "lessons", "lockstep", "quarantined")
+    (
+        *("run_id", "state", "generation", "uptime_seconds", "address", "last_error"),
+        *("lessons", "lockstep", "quarantined", "gpu"),
+    )
 )
 _OWN_NUMBERS: Final = tuple(each for each in FIELDS if each.name in BehaviorState.__slots__)
 
@@ -64,6 +67,7 @@ def status_document(status: StatusView) -> dict[str, Any]:
         "behaviors": [_behavior(view) for view in run.behaviors],
         "lessons": [_plain(lesson) for lesson in run.lessons],
         "lockstep": None if run.lockstep is None else _plain(run.lockstep),
+        "gpu": None if run.gpu is None else _plain(run.gpu),
         "actors": actors,
         "quarantined": [_plain(view) for view in run.quarantined[-MAX_NAMED:]],
         "actors_away": len(run.away) + status.more_away,

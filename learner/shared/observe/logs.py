@@ -120,7 +120,7 @@ def configure(
         log_format: ``json`` writes one object per line; the others write lines for people, in colour on a terminal.
             :mod:`learner.service.view.display` and, for ``mlagents``, :mod:`learner.shared.observe.console` decide what else is
             shown.
-        level: Lowest level shown; for libraries, at least warnings.
+        level: Lowest level shown; for libraries, at least warnings. The file has lines of ``info`` in any case.
         stream: Output stream; None for standard error.
         file: Stores the same lines as JSON, whatever the format.
     """
@@ -134,20 +134,27 @@ def configure(
     rendering = _for_machines() if for_machines else _for_people(colors=sink.isatty())
     if not for_machines and sink.isatty():
         rendering = [*rendering, _folded_to_terminal]
+    passed = level
     if file is not None:
-        rendering = [_kept_in(file), *rendering]
-    _set_up(sink, level, shared, rendering)
+        rendering = [_kept_in(file), _shown_from(level), *rendering]
+        passed = "debug" if level == "debug" else "info"
+    _set_up(sink, level, shared, rendering, passed)
 
 
-def _set_up(sink: ErrorStream, level: LogLevel, shared: list[Processor], rendering: list[Processor]) -> None:
-    numeric = logging.getLevelNamesMapping()[level.upper()]
+def _set_up(
+    sink: ErrorStream, level: LogLevel, shared: list[Processor], rendering: list[Processor], passed: LogLevel
+) -> None:
     structlog.configure(
         processors=[*shared, *rendering],
-        wrapper_class=structlog.make_filtering_bound_logger(numeric),
+        wrapper_class=structlog.make_filtering_bound_logger(_number(passed)),
         logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", sink)),
         cache_logger_on_first_use=False,
     )
-    _route_libraries(sink, max(numeric, logging.WARNING), shared, rendering)
+    _route_libraries(sink, max(_number(level), logging.WARNING), shared, rendering)
+
+
+def _number(level: str) -> int:
+    return logging.getLevelNamesMapping()[level.upper()]
 
 
 def forward(send: Callable[[str, str, Mapping[str, object]], object], level: LogLevel = "info") -> None:
@@ -165,7 +172,7 @@ def forward(send: Callable[[str, str, Mapping[str, object]], object], level: Log
 
     nowhere = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - open as long as the process
     shared: list[Processor] = [structlog.contextvars.merge_contextvars, structlog.processors.add_log_level]
-    _set_up(ErrorStream(nowhere), level, shared, [structlog.processors.format_exc_info, hand_over])
+    _set_up(ErrorStream(nowhere), level, shared, [structlog.processors.format_exc_info, hand_over], level)
 
 
 def is_terminal(stream: TextIO | None = None) -> bool:
@@ -260,6 +267,17 @@ def _kept_in(file: LogFile) -> Processor:
         return event
 
     return keep
+
+
+def _shown_from(level: LogLevel) -> Processor:
+    least = _number(level)
+
+    def leave_out(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+        if _number(str(event["level"])) < least:
+            raise structlog.DropEvent
+        return event
+
+    return leave_out
 
 
 def _write_traceback(out: TextIO, exc_info: ExcInfo) -> None:

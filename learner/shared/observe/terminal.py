@@ -24,6 +24,7 @@ from learner.shared.observe.view import (
     MAX_NAMED,
     ActorDetails,
     ActorView,
+    GpuUse,
     LockstepView,
     RunState,
     RunView,
@@ -102,6 +103,8 @@ def head_lines(run: RunView) -> list[Line]:
         lines.append(_row("bottleneck", *said, (verdict.text, "dim")))
     elif verdict.text:
         lines.append(_row("bottleneck", (verdict.text, "dim")))
+    if run.gpu is not None:
+        lines.append(_gpu_line(run.gpu))
     lessons = [each for each in run.lessons if each.lessons > 1]
     if lessons:
         said = [(f"{each.parameter} {each.number + 1}/{each.lessons} {each.name}   ", "") for each in lessons]
@@ -125,6 +128,12 @@ def _trouble_line(trouble: TroubleView) -> Line:
     given_up = f"  {trouble.given_up_steps:,} steps given up" if trouble.given_up_steps else ""
     said = (printable(trouble.actor, _NAME_CHARS), "bold"), (f"{failures}{given_up}  ", ""), (trouble.error, "dim")
     return _row("failing", *said, style="yellow")
+
+
+def _gpu_line(gpu: GpuUse) -> Line:
+    busy = "" if gpu.busy is None else f"{gpu.busy:.0%} busy   "
+    memory = f"{text.size(gpu.reserved)} of {text.size(gpu.total)} reserved, {text.size(gpu.allocated)} in tensors"
+    return _row("gpu", (busy, ""), (memory, "dim"))
 
 
 def _lockstep_line(lockstep: LockstepView) -> Line:

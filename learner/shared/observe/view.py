@@ -44,7 +44,8 @@ class Bottleneck:
 MAX_TROUBLES: Final = 20
 
 
-class GpuUse(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class GpuUse:
     """Memory of the training device in bytes, of tensors, of torch, and all of it; and how busy it is.
 
     ``busy`` is the share of the last moments in which it computed, as NVML reports it; None without NVML.
@@ -163,6 +164,7 @@ class RunView:
         troubles: Actors with a problem, at most `MAX_TROUBLES`.
         troubled: Number of all actors with a problem.
         has_own_actors: Whether the learner's command starts actors itself.
+        gpu: Use of the training device; None unless it is a GPU.
     """
 
     run_id: str
@@ -185,6 +187,7 @@ class RunView:
     troubles: tuple[TroubleView, ...] = ()
     troubled: int = 0
     has_own_actors: bool = False
+    gpu: GpuUse | None = None
 
     @property
     def actor_command(self) -> str:

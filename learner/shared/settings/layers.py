@@ -55,7 +55,7 @@ FLAGS: Mapping[str, Path] = MappingProxyType(
             "trainers",
             "trainer_address",
         ),
-        **_block("rollcast", "log_format"),
+        **_block("rollcast", "log_format", "log_level"),
     }
 )
 """Path of each flag, by its name without the leading dashes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 from pydantic import Field, field_validator
 
@@ -40,6 +41,11 @@ class RunOptions(SettingsModel):
     """log at debug level"""
     rollcast: ServiceSettings = Field(default_factory=ServiceSettings)
     """addresses, limits and pace of the learner"""
+
+    @property
+    def log_level(self) -> Literal["debug", "info", "warning", "error"]:
+        """The lowest level of the lines on the console: ML-Agents' ``debug`` counts first."""
+        return "debug" if self.debug else self.rollcast.log_level
 
     @field_validator("behaviors")
     @classmethod

@@ -214,7 +214,7 @@ class ServiceSettings(SettingsModel):
     trainer_process: bool = True
     """train in a process of its own, whose work does not wait for the service's; false trains in threads of the service"""
     trainers: PositiveWhole = Field(default=1, le=MAX_TRAINERS)
-    """processes that train together, each with a part of the agents"""
+    """processes that train together, each with a part of the agents; one if a replay memory trains"""
     collective_seconds: PositiveReal = Field(default=60.0, ge=MIN_SECONDS, le=MAX_SECONDS)
     """seconds that such a process waits for the others before all start again"""
     trainer_address: str | None = None
@@ -223,6 +223,8 @@ class ServiceSettings(SettingsModel):
     """threads of torch; null: half of the cores, divided by the ranks of a machine; in lock-step 1"""
     log_format: Literal["auto", "console", "json", "mlagents"] = "auto"
     """auto depends on whether the output is a terminal; mlagents prints mlagents-learn's line per summary"""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """lowest level of the lines on the console; the log in the run folder has those of info too"""
     summary_seconds: PositiveReal = Field(default=5.0, ge=MIN_SECONDS, le=MAX_SECONDS)
     """seconds between summary lines on the console"""
 

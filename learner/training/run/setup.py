@@ -102,7 +102,7 @@ def gpu_use(device: torch.device) -> Callable[[], GpuUse] | None:
     if device.type != "cuda":
         return None
     total = torch.cuda.get_device_properties(device).total_memory
-    has_nvml = importlib.util.find_spec("pynvml") is not None  # of the package nvidia-ml-py
+    has_nvml = importlib.util.find_spec("pynvml") is not None  # of the extra gpu
 
     def read() -> GpuUse:
         busy = _gpu_busy(device) if has_nvml else None

@@ -96,9 +96,11 @@ def test_a_hold_stops_and_its_end_releases() -> None:
     """No step is taken while any reason holds the behavior."""
     with ScriptedLearner() as learner, acting(learner) as actor:
         wait_until(lambda: actor.port.may_step(1))
-        learner.hold(trajectory_pb2.HOLD_REASON_PAUSED, active=True)
         learner.hold(trajectory_pb2.HOLD_REASON_BEHIND, active=True)
         wait_until(lambda: not actor.port.may_step(1))
+        assert not actor.port.is_paused
+        learner.hold(trajectory_pb2.HOLD_REASON_PAUSED, active=True)
+        wait_until(lambda: actor.port.is_paused)
         learner.hold(trajectory_pb2.HOLD_REASON_BEHIND, active=False)
         learner.hold(trajectory_pb2.HOLD_REASON_LOCKSTEP, active=False)
         actor.send(1)
@@ -106,6 +108,7 @@ def test_a_hold_stops_and_its_end_releases() -> None:
         assert not actor.port.may_step(1)
         learner.hold(trajectory_pb2.HOLD_REASON_PAUSED, active=False)
         wait_until(lambda: actor.port.may_step(1))
+        assert not actor.port.is_paused
 
 
 def test_an_updating_hold_ends_with_its_version() -> None:

@@ -53,6 +53,7 @@ class KeepingLink:
     instead: ActingPolicy | None = None
     quota_through: int | None = None
     awaits_assignment: bool = False
+    is_paused: bool = False
     opponents: dict[Pinned, ActingPolicy] = field(default_factory=dict)
 
     def opponent(self, pinned: Pinned) -> ActingPolicy | None:

@@ -23,6 +23,7 @@ from learner.shared.observe.view import (
     AwayView,
     Bottleneck,
     EnvironmentView,
+    GpuUse,
     LessonView,
     LockstepView,
     PolicyView,
@@ -126,7 +127,8 @@ def test_status_as_text() -> None:
     """The text shows the run, the verdict, the books with every reason, and absent actors."""
     bottleneck = Bottleneck("actors", "actor-bound: so it is", actor_busy=0.2)
     lessons = (LessonView("mass", 1, 3, "mid\x1bdle"), LessonView("wind", 0, 1, "wind"))
-    told = make_status(last_error="the disk is \x1b[2J full", bottleneck=bottleneck, lessons=lessons)
+    gpu = GpuUse(2**30, 3 * 2**30, 80 * 2**30, 0.37)
+    told = make_status(last_error="the disk is \x1b[2J full", bottleneck=bottleneck, lessons=lessons, gpu=gpu)
     (row,) = told.run.behaviors
     best = {"evaluation_return_mean": 3.5, "best_return": 4.5, "best_step": 1000, "best_principals": 1}
     row = replace(row, env_steps_trained=4, numbers={**row.numbers, **best})
@@ -135,6 +137,7 @@ def test_status_as_text() -> None:
     assert lines == [
         "run run, generation 4: paused, up 0:01:01, 0 actors",
         "bottleneck  learner 0%   actors 20%   network 0%   actor-bound: so it is",
+        "gpu         37% busy   3.0 GiB of 80.0 GiB reserved, 1.0 GiB in tensors",
         "lessons     mass 2/3 mid\\x1bdle",
         "Walker",
         "  steps     4 / 50   0/s   11 taken",
@@ -184,8 +187,9 @@ def test_status_as_json() -> None:
     assert (document["actors"][1]["lag_versions"], document["actors"][1]["wait_ratio"]) == ("0", 0.125)
     assert "mean_return_100" not in row, "a mean of nothing is not zero"
     lockstep = LockstepView(2, 1, 7, 5, 64, "an actor left")
-    shown = json.loads(status_document(make_status(lockstep=lockstep)))["lockstep"]
-    assert shown == {
+    shown = json.loads(status_document(make_status(lockstep=lockstep, gpu=GpuUse(1, 2, 3))))
+    assert shown["gpu"] == {"allocated_bytes": "1", "reserved_bytes": "2", "total_bytes": "3"}, "busy is not known"
+    assert shown["lockstep"] == {
         "actors": 2, "joined": 1, "round": "7", "checkpoint_round": "5", "quota_steps": "64", "reproducible": False,
         "reason": "an actor left",
     }  # fmt: skip
@@ -216,7 +220,9 @@ def test_a_terminal_obeys_no_text_of_a_server() -> None:
     shut_out = (QuarantineView("lab", "rig", 3.5, 2, "a column"),)
     lessons = (LessonView("mass", 1, 3, "middle"),)
     lockstep = LockstepView(2, 1, 5, 4, 64, "an actor left")
-    told = make_status(last_error="x", away=away, quarantined=shut_out, lessons=lessons, lockstep=lockstep)
+    told = make_status(
+        last_error="x", away=away, quarantined=shut_out, lessons=lessons, lockstep=lockstep, gpu=GpuUse(1, 2, 3, 0.5)
+    )
     document = _hostile(json.loads(to_json(document_of(told)))) | {"state": "paused"}
     for row in document["behaviors"]:
         row["own_labels"] = {"heat": HOSTILE}

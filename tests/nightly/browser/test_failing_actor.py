@@ -8,7 +8,7 @@ import pytest
 
 from learner.service.view.history import History
 from learner.shared.observe.behavior_state import BehaviorState
-from learner.shared.observe.view import ActorBooksView, ActorView, RunState, RunView, StatusView
+from learner.shared.observe.view import ActorBooksView, ActorView, GpuUse, RunState, RunView, StatusView
 from tests.learner.service.web.site import NAME, Hooks, serving
 from tests.nightly.browser.webdriver import Browser
 
@@ -56,7 +56,8 @@ class FailingHooks(Hooks):
             "episode_length_mean": 31.5,
         }
         behavior = BehaviorState(NAME, env_steps_trained=500, max_steps=1000, episodes=3, numbers=numbers)
-        run = RunView("walk", RunState.TRAINING, 1, 1.0, "127.0.0.1:1", 3, "", (behavior,))
+        gpu = GpuUse(2**30, 20 * 2**30, 80 * 2**30, 0.37)
+        run = RunView("walk", RunState.TRAINING, 1, 1.0, "127.0.0.1:1", 3, "", (behavior,), gpu=gpu)
         books = ActorBooksView(produced=3705, discarded={"environment_failed": 3705})
         error = "environment 2 failed: ConnectionError: the simulator closed its socket"
         actors = (
@@ -76,6 +77,8 @@ def test_a_failing_actor_is_seen_first(browser: Browser, size: tuple[int, int]) 
         browser.wait_for(lambda: browser.text("#state") == "training, 1 failing", "the state names it")
         assert browser.run("return document.querySelector('#state').dataset.kind") == "warn"
         assert "18 failures, 3,705 steps given up" in browser.text("#notes")
+        meters = zip(browser.texts("#meters dt"), browser.texts("#meters .figure"), strict=True)
+        assert list(meters)[-2:] == [("GPU busy", "37 %"), ("GPU memory", "25 %")]
         bottom = browser.run("return document.querySelector('#notes').getBoundingClientRect().bottom")
         assert bottom < size[1] / 2
         assert "bad" in browser.texts("#rows th")[0], "the table lists it first"

@@ -13,6 +13,8 @@ BASE = "rollcast-stack/python:3.11"
 PROMETHEUS = "rollcast-stack/prometheus:local"
 LEARNER = "rollcast-stack/learner:local"
 ACTOR = "rollcast-stack/actor:local"
+ALERTMANAGER = "rollcast-stack/alertmanager:local"
+GRAFANA = "rollcast-stack/grafana:local"
 
 _NOT_NEEDED = ("var/cache/apt/*", "var/lib/apt/lists/*", "usr/share/doc/*", "usr/share/man/*", "usr/share/locale/*")
 # The paths and the user of the official image.
@@ -24,6 +26,26 @@ USER 65534
 VOLUME /prometheus
 WORKDIR /prometheus
 ENTRYPOINT ["/bin/prometheus"]
+"""
+_ALERTMANAGER_FILE = f"""
+FROM {BASE}
+COPY bin/prometheus-alertmanager /bin/alertmanager
+COPY bin/amtool /bin/amtool
+COPY share/prometheus/alertmanager /usr/share/prometheus/alertmanager
+RUN mkdir -p /alertmanager /etc/alertmanager && chown 65534:65534 /alertmanager
+USER 65534
+ENTRYPOINT ["/bin/alertmanager"]
+"""
+# Grafana's image cannot be had: what takes its place has its user, its folder and its start, and answers the health check.
+_GRAFANA_FILE = f"""
+FROM {BASE}
+RUN mkdir -p /var/lib/grafana /srv/api && chown 472:0 /var/lib/grafana && touch /srv/api/health
+RUN printf '#!/bin/sh\\nexec python3 -m http.server --directory /srv 3000\\n' >/run.sh && chmod 755 /run.sh
+RUN printf '#!/bin/sh\\nexec python3 -c "import urllib.request as u; u.urlopen(\\"http://127.0.0.1:3000/api/health\\")"\\n' >/bin/wget
+RUN chmod 755 /bin/wget
+ENV GF_PATHS_DATA=/var/lib/grafana
+USER 472
+ENTRYPOINT ["/run.sh"]
 """
 
 
@@ -51,6 +73,23 @@ def make_prometheus(folder: Path) -> None:
         shutil.copy2(Path(shutil.which(name) or name).resolve(), folder / name)
     (folder / "Dockerfile").write_text(_PROMETHEUS_FILE)
     run(["docker", "build", "--tag", PROMETHEUS, folder], timeout_seconds=300, environment={"DOCKER_BUILDKIT": "0"})
+
+
+def make_alertmanager(folder: Path) -> None:
+    """Puts Debian's Alertmanager into an image with the paths of the official one."""
+    (fetch_alertmanager(folder).parent / "Dockerfile").write_text(_ALERTMANAGER_FILE)
+    run(
+        ["docker", "build", "--tag", ALERTMANAGER, folder / "usr"],
+        timeout_seconds=300,
+        environment={"DOCKER_BUILDKIT": "0"},
+    )
+
+
+def make_grafana(folder: Path) -> None:
+    """Makes an image that takes the place of Grafana's."""
+    folder.mkdir()
+    (folder / "Dockerfile").write_text(_GRAFANA_FILE)
+    run(["docker", "build", "--tag", GRAFANA, folder], timeout_seconds=300, environment={"DOCKER_BUILDKIT": "0"})
 
 
 def fetch_alertmanager(folder: Path) -> Path:
@@ -86,7 +125,7 @@ def fetch_wheels(clone: Path) -> None:
 
 def remove_all() -> None:
     """Removes the images that were made here."""
-    for image in (LEARNER, ACTOR, PROMETHEUS, BASE):
+    for image in (LEARNER, ACTOR, PROMETHEUS, ALERTMANAGER, GRAFANA, BASE):
         succeeds(["docker", "image", "rm", image])
     succeeds(["docker", "image", "prune", "--force"])  # the stages that built them
 

@@ -32,6 +32,7 @@ class Stack:
         self.offline = clone / "offline.yml"
         self.offline.write_text(OFFLINE)
         self.learner_port, self.http_port, self.prometheus_port = reserve_ports(), reserve_ports(), reserve_ports()
+        self.alertmanager_port, self.grafana_port = reserve_ports(), reserve_ports()
         self.environment = {
             "COMPOSE_PROJECT_NAME": project,
             "DOCKER_BUILDKIT": "0",
@@ -39,9 +40,13 @@ class Stack:
             "ROLLCAST_LEARNER_IMAGE": images.LEARNER,
             "ROLLCAST_ACTOR_IMAGE": images.ACTOR,
             "PROMETHEUS_IMAGE": images.PROMETHEUS,
+            "ALERTMANAGER_IMAGE": images.ALERTMANAGER,
+            "GRAFANA_IMAGE": images.GRAFANA,
             "ROLLCAST_PORT": str(self.learner_port),
             "ROLLCAST_HTTP_PORT": str(self.http_port),
             "PROMETHEUS_PORT": str(self.prometheus_port),
+            "ALERTMANAGER_PORT": str(self.alertmanager_port),
+            "GRAFANA_PORT": str(self.grafana_port),
             **environment,
         }
 

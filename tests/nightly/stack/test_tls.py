@@ -58,7 +58,6 @@ def secured(built: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         PROJECT,
         COMPOSE_FILE="docker-compose.yml:deploy/compose/tls.yml",
         ROLLCAST_SECRETS=str(secrets),
-        GRAFANA_ADMIN_PASSWORD_FILE=str(secrets / "grafana_admin_password"),
     )
     stack.down()  # what a test that was killed may have left
     try:

@@ -29,7 +29,7 @@ COMMANDS = {
     "sessions": "many sessions at one service (twelve minutes a round)",
     "tls": "plain text and TLS in turns (three minutes a round)",
     "hostile": "what a hostile client costs honest ones (a minute a pair)",
-    "unity": "a Unity player trained by ML-Agents and by Rollcast, from the same run file (ten minutes a round)",
+    "unity": "a scripted player trained by ML-Agents and by Rollcast, from the same run file (ten minutes a round)",
 }
 _TRAININGS = Layout(
     "",

@@ -1,4 +1,4 @@
-"""Trains a Unity player with Rollcast and with ML-Agents.
+"""Trains a scripted player with Rollcast and with ML-Agents.
 
 The player (`tests.tools.players`) has 8 agents of CartPole and writes down each finished episode, with the decisions taken and
 the seconds passed since it started; both contestants are measured by that file.

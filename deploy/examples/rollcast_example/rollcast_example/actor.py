@@ -59,6 +59,9 @@ class Rooms:
     def assign(self, assignment: policy_pb2.Assignment) -> None:
         """Ignores environment parameters; see `takes_parameters`."""
 
+    def set_paused(self, *, is_paused: bool) -> None:
+        """Ignores a pause: nothing happens in a room without a step."""
+
     def reset(self, seeds: Sequence[int]) -> list[NDArray[Any]]:
         """Begins in the dark."""
         self._numbers = np.random.default_rng(list(seeds))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -87,6 +88,72 @@ def test_what_differs_from_the_first_ones_is_a_failure_that_is_named(first: Make
     assert set(link.books.view().discarded) == {"env_error"}
     assert sum(chunk.rows for chunk in link.chunks) == 0
     assert link.books.view().balanced
+
+
+class Motors(toys.Toy):
+    """Remembers what it is told of pauses, each with the number of its steps; the first pause may fail."""
+
+    def __init__(self, *, fails: bool = False, told: list[tuple[str, int]]) -> None:
+        super().__init__(length=100)
+        self.fails = fails
+        self.told = told
+
+    def on_paused(self) -> None:
+        """Stops."""
+        self.told.append(("paused", self.steps))
+        if self.fails:
+            raise OSError("a motor does not stop")
+
+    def on_resumed(self) -> None:
+        """Continues."""
+        self.told.append(("resumed", self.steps))
+
+
+def held_loop(first: Make, *others: Make) -> tuple[RolloutLoop, KeepingLink]:
+    """Returns a loop of 12 steps, which an operator pauses before the first one for two waits."""
+    loop, link, session = loop_over(first, *others)
+    link.is_paused, link.allowed = True, lambda: not link.is_paused
+
+    def wait() -> None:
+        link.is_paused = session.waits < 2
+
+    session.on_wait = wait
+    return loop, link
+
+
+def test_environments_are_told_of_a_pause_once() -> None:
+    """The methods are found below wrappers; the end of a pause is told before the next step."""
+    told: list[tuple[str, int]] = []
+    loop, link = held_loop(
+        lambda: ScalarBatch([gymnasium.wrappers.TimeLimit(Motors(told=told), 100) for _ in range(2)], "Toy")
+    )
+    loop.run()
+    assert told == [("paused", 0), ("paused", 0), ("resumed", 0), ("resumed", 0)]
+    assert link.books.view().produced == 12
+
+
+def test_a_vector_environment_is_told_itself() -> None:
+    """Its methods are called, and one that has neither is left alone."""
+    told: list[str] = []
+
+    def make() -> EnvBatch:
+        environment = toys.several(2)
+        environment.on_paused = lambda: told.append("paused")
+        return VectorBatch(environment, "Toy")
+
+    held_loop(make)[0].run()
+    assert told == ["paused"]
+
+
+def test_a_method_that_fails_is_a_failure_of_the_environment() -> None:
+    """The environment is made again, and told again while the pause lasts."""
+    told: list[tuple[str, int]] = []
+    loop, link = held_loop(
+        lambda: ScalarBatch([Motors(fails=True, told=told)], "Toy"), lambda: ScalarBatch([Motors(told=told)], "Toy")
+    )
+    assert loop.run().env_failures == 1
+    assert told == [("paused", 0), ("paused", 0), ("resumed", 0)]
+    assert link.books.view().produced == 12
 
 
 def test_the_pause_grows_and_is_not_cut_short() -> None:

@@ -18,6 +18,7 @@ from learner.shared.observe.view import (
     AwayView,
     Bottleneck,
     EnvironmentView,
+    GpuUse,
     LessonView,
     LockstepView,
     PolicyView,
@@ -61,6 +62,7 @@ def make_status() -> StatusView:
             lockstep=LockstepView(2, 1, 5, 4, 64, "an actor left", {"left": 1}),
             quarantined=(QuarantineView("lab", "rig", 3.5, 2, "a column"),),
             away=(AwayView("far", 7, 9.5),),
+            gpu=GpuUse(1, 2, 3, 0.5),
         ),
         (
             ActorView("rig", 3, connected=True, last_seen_seconds=1.5, details=details),

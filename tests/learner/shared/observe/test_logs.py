@@ -193,6 +193,21 @@ def test_it_holds_what_the_console_shows(
     assert "ValueError: broken" in console
 
 
+def test_a_level_leaves_lines_out_on_the_console_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With a level above info the console has fewer lines, and the log in the run folder those of info as before."""
+    file = LogFile()
+    logs.configure("json", "error", file=file)
+    with file.opened(tmp_path):
+        log.info("joined")
+        log.warning("slow")
+        logging.getLogger("grpc").warning("library warns")
+        logging.getLogger("grpc").error("library fails")
+        fail("broken")
+    kept = [json.loads(line)["event"] for line in (tmp_path / LOG_FILE).read_text().splitlines()]
+    assert kept == ["joined", "slow", "library fails", "trainer_failed"]
+    assert [json.loads(line)["event"] for line in shown(capsys)] == ["library fails", "trainer_failed"]
+
+
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # of libraries' lines, open as long as a process
 def test_lines_of_another_process_are_written_like_the_own_ones(capsys: pytest.CaptureFixture[str]) -> None:
     """Forwarded lines have levels, fields and tracebacks, go nowhere else, and cannot forge a line where they are shown."""

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from learner.shared.exits import ExitCode, UserError
+from learner.shared.observe.view import GpuUse
 from learner.shared.settings.options import RunOptions
 from learner.training.run.setup import WORKSPACE_VARIABLE, choose_device, choose_seed, gpu_use, make_deterministic
 from tests.learner.process import process_as_before
@@ -116,11 +117,11 @@ def test_how_busy_the_gpu_is(monkeypatch: pytest.MonkeyPatch, is_there: bool) ->
     monkeypatch.setattr("learner.training.run.setup.importlib.util.find_spec", lambda _: object() if is_there else None)
     read = gpu_use(device)
     assert read is not None
-    assert read() == (1, 2, 3, 0.37 if is_there else None)
+    assert read() == GpuUse(1, 2, 3, 0.37 if is_there else None)
 
     def fail(_: torch.device) -> int:
         raise RuntimeError("NVML: not supported")
 
     monkeypatch.setattr(torch.cuda, "utilization", fail)
-    assert read() == (1, 2, 3, None)
+    assert read() == GpuUse(1, 2, 3, None)
     assert gpu_use(torch.device("cpu")) is None

@@ -11,7 +11,7 @@ import math
 import os
 import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, get_args, get_origin
 
@@ -38,7 +38,8 @@ MAX_BUFFER_BYTES: Final = 2**32
 
 MESSAGES: Final = (*get_args(ToTrainers), *get_args(ToFront))
 """The types of messages."""
-_KINDS: Final[Mapping[str, type]] = {kind.__name__: kind for kind in MESSAGES}
+OF_TRAINERS: Final = get_args(ToFront)
+"""Those that trainers send. None has settings, whose reading imports what they name: the service takes no others."""
 _HEAD: Final = msgspec.msgpack.Decoder(tuple[list[Annotated[int, msgspec.Meta(ge=0, le=MAX_BUFFER_BYTES)]], str])
 """Sizes of the buffers, and name of the type."""
 _ARRAY_PLACE: Final = msgspec.msgpack.Decoder(
@@ -182,10 +183,12 @@ class Assembler:
 
     Args:
         ring: Holds the buffers of large messages; None for a link without one.
+        kinds: Types of the messages that may arrive.
     """
 
-    def __init__(self, ring: RingReader | None = None) -> None:
+    def __init__(self, ring: RingReader | None = None, kinds: Collection[type] = MESSAGES) -> None:
         self._ring = ring
+        self._kinds = {kind.__name__: kind for kind in kinds}
         self._start = bytearray()
         self._reader: _Reader | None = None
 
@@ -229,7 +232,7 @@ class Assembler:
             return None
         taken = None if ring is None else _taken(ring, _RING_START.unpack_from(start)[4], buffer_bytes)
         header = memoryview(start)[begin:end]
-        reader = _Reader(header[:head_bytes], header[head_bytes:], buffer_bytes, taken)
+        reader = _Reader(self._kinds, header[:head_bytes], header[head_bytes:], buffer_bytes, taken)
         reader.fill(start[end:])
         self._start = bytearray()
         return reader
@@ -239,6 +242,7 @@ class _Reader:
     """Reads one message: a header, then the content of its buffers.
 
     Args:
+        kinds: Types of the messages that may arrive, by name.
         head: Beginning of the header.
         content: Fields of the message.
         buffer_bytes: Announced size of all buffers in bytes, with their alignment.
@@ -249,15 +253,20 @@ class _Reader:
     """
 
     def __init__(
-        self, head: memoryview, content: memoryview, buffer_bytes: int, taken: NDArray[np.uint8] | None
+        self,
+        kinds: Mapping[str, type],
+        head: memoryview,
+        content: memoryview,
+        buffer_bytes: int,
+        taken: NDArray[np.uint8] | None,
     ) -> None:
         try:
             sizes, name = _HEAD.decode(head)
         except _UNREADABLE as error:
             raise DamagedMessageError(f"a header cannot be read: {error}") from None
-        if name not in _KINDS:
-            raise DamagedMessageError(f"{name[:80]!r} is no message of the link")
-        self._kind = _KINDS[name]
+        if name not in kinds:
+            raise DamagedMessageError(f"{name[:80]!r} is no message of this side of the link")
+        self._kind = kinds[name]
         self._content = content
         if _extent(sizes) != buffer_bytes:
             raise DamagedMessageError(f"the buffers take {_extent(sizes)} bytes, but {buffer_bytes} were announced")

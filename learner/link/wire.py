@@ -10,11 +10,11 @@ import queue
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from learner.link.channel import Channel
-from learner.link.codec import PIECE_BYTES, Assembler, DamagedMessageError, Encoded
+from learner.link.codec import MESSAGES, PIECE_BYTES, Assembler, DamagedMessageError, Encoded
 from learner.link.control import Freed
 from learner.link.local import LocalConnection
 from learner.link.ring import RingReader, RingWriter
@@ -47,6 +47,7 @@ class Wire:
         ring: This side of the ring: the writer of `outgoing`, the reader of `incoming`; None without one.
         on_end: Called once, in the reading thread, when the other side has closed the connection or has ended. Its
             argument describes a fault; it is empty for an ordinary end.
+        kinds: Types of the messages that may arrive.
     """
 
     def __init__(
@@ -56,7 +57,10 @@ class Wire:
         incoming: Channel[Any],
         on_end: Callable[[str], object],
         ring: RingWriter | RingReader | None = None,
+        *,
+        kinds: Collection[type] = MESSAGES,
     ) -> None:
+        self._kinds = kinds
         self._room = ring if isinstance(ring, RingWriter) else None
         self._source = ring if isinstance(ring, RingReader) else None
         if self._room is not None:
@@ -114,7 +118,7 @@ class Wire:
             raise
 
     def _read(self) -> None:
-        assembler = Assembler(self._source)
+        assembler = Assembler(self._source, self._kinds)
         fault = ""
         try:
             while True:

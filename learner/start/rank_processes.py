@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from learner.link.channel import Channel, Link
+from learner.link.codec import OF_TRAINERS
 from learner.link.control import Failed
 from learner.link.opening import Hello, Logged, NotOpened
 from learner.link.split import Splitter
@@ -123,7 +124,7 @@ class RankProcesses(TrainerProcess):
         wires = []
         for rank, (connection, ring) in enumerate(found):
             incoming: Channel[Any] = self._of_follower(rank, link) if rank else link.to_front
-            wires.append(Wire(connection, self._router.channels[rank], incoming, on_end, ring))
+            wires.append(Wire(connection, self._router.channels[rank], incoming, on_end, ring, kinds=OF_TRAINERS))
         self._router.start()
         return wires
 

@@ -13,6 +13,7 @@ import structlog
 from rollcast.signals import take
 
 from learner.link.channel import Link
+from learner.link.codec import OF_TRAINERS
 from learner.link.control import Closed, Failed, Stopped
 from learner.link.local import LocalConnection
 from learner.link.opening import Check, Checked, Hello, Logged, NotOpened, Opened
@@ -132,7 +133,7 @@ class TrainerProcess:
         found: Connections | None = self.started.connect()
         if found is None:
             return None
-        return [Wire(connection, link.to_trainers, link.to_front, on_end, ring) for connection, ring in found]
+        return [Wire(each, link.to_trainers, link.to_front, on_end, ring, kinds=OF_TRAINERS) for each, ring in found]
 
     def _note_end(self, fault: str) -> None:
         """Ends the run if the process ended by itself; called once for each connection, in the thread that reads."""

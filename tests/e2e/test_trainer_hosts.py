@@ -19,6 +19,7 @@ from tests.e2e.preloaded import children_of
 from tests.e2e.processes import Child, LearnerProcess, Processes, processes_in, wait_until
 from tests.e2e.runs import cartpole, write_run
 from tests.e2e.test_trainer_deaths import is_back
+from tests.learner.link.test_codec import headed
 from tests.learner.service.identity.certificates import Folder
 from tests.ports import reserve_ports
 
@@ -160,6 +161,25 @@ def test_a_death_at_the_first_start_is_one_of_three(processes: Processes) -> Non
     actor = processes.actor(learner.address, "CartPole-v1", "--num-envs", "2")
     learner.wait_for_version(NAME, 2, actor, trainers)
     assert "torchrun listens on all addresses without a key" in trainers.said()
+
+
+def test_a_trainer_has_the_service_import_nothing(processes: Processes, tmp_path: Path) -> None:
+    """Settings that it sends, which name code, are no message for the service, whatever can be imported there."""
+    (tmp_path / "sent_of_a_test.py").write_text(f"open({str(tmp_path / 'was_run')!r}, 'x')")
+    front = f"127.0.0.1:{reserve_ports()}"
+    run_file = write_run(tmp_path, {NAME: cartpole()})
+    environment = {"PYTHONPATH": str(tmp_path)}
+    learner = processes.learner(run_file, "--trainer-address", front, environment=environment)
+    waits(learner)
+    options = {"behaviors": {NAME: {"trainer_type": "sent_of_a_test:Trainer"}}}
+    introduction = Introduction(0, 1, version("rollcast"))
+    connection, _ = dial_front(front, ClientSecurity(), introduction, 20.0, lambda _: None)
+    connection.send_bytes(headed([], "Hello", {"loaded": {"path": None, "options": options}}))
+    waits(learner, 2)
+    connection.close()
+    (line,) = learner.events("trainer_process_damaged")
+    assert line["error"] == "'Hello' is no message of this side of the link"
+    assert not (tmp_path / "was_run").exists()
 
 
 def test_a_signal_while_it_waits(processes: Processes) -> None:

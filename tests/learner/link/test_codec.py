@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from learner.link.codec import PIECE_BYTES, Assembler, DamagedMessageError, Encoded
+from learner.link.codec import OF_TRAINERS, PIECE_BYTES, Assembler, DamagedMessageError, Encoded
 from learner.link.control import StopTurns
 from learner.link.opening import Hello
 from learner.link.to_front import Done, Policy, Settled, Stats
@@ -164,6 +164,13 @@ def test_the_error_says_what_is_wrong(kind: str, content: Any, told: str) -> Non
     """No class of another module is found, and the error names the fault."""
     with pytest.raises(DamagedMessageError, match=told):
         Assembler().add(headed([], kind, content))
+
+
+def test_the_service_reads_no_settings() -> None:
+    """What only the service sends is no message for it: reading settings imports the code that they name."""
+    hello = headed([], "Hello", {"loaded": {"options": {"behaviors": {"A": {"trainer_type": "antigravity:fly"}}}}})
+    with pytest.raises(DamagedMessageError, match="'Hello' is no message of this side"):
+        Assembler(kinds=OF_TRAINERS).add(hello)
 
 
 def test_an_announced_size_takes_no_memory_beyond_the_limit() -> None:

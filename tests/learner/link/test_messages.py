@@ -103,7 +103,9 @@ SUMMARY = BehaviorSummary.of(
 )
 OPTIONS = {"behaviors": {"Walker": {"trainer_type": "sac"}}, "rollcast": {"address": "127.0.0.1:0"}}
 RECORD = GameRecord(7, "hex", 1, GameResult.DRAWN, ("a1", "b2"))
-LOADED = LoadedRun(Path("run.yaml"), RunOptions.model_validate(OPTIONS), {"behaviors.Walker": "yaml"}, ("a warning",))
+LOADED = LoadedRun(
+    Path("run.yaml"), RunOptions.model_validate(OPTIONS), {"behaviors.Walker": "yaml"}, ("a warning",), {"a": "b:3"}
+)
 MESSAGES: tuple[Any, ...] = (
     Hello(LOADED, Path("results") / "run", resuming=True, initialize_from=None),
     Check(LOADED, Path("results") / "run", resuming=False, initialize_from=Path("results") / "other"),

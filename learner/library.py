@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import operator
 import os
 import subprocess
 import sys
@@ -320,7 +321,8 @@ def train(
         wait: Whether to return after the end of the run, instead of after its start.
         arguments: Flags of ``rollcast train`` (``num_envs``, ``run_id``, ``force``, ``env_kwargs``, ...), and settings of the
             trainer by name: ``max_steps``, ``learning_rate``, ``gamma``, ``hidden_units``, or with a block,
-            ``network_settings={"num_layers": 3}``. The latter count for every behavior.
+            ``network_settings={"num_layers": 3}``. The latter count for every behavior. ``trainer`` is the trainer type. A class
+            or function, here or in `settings`, stands for its name, ``module:name``, of a module that can be imported.
 
     Raises:
         RollcastError: The run cannot start, or failed; with the message and the exit code of the command.
@@ -337,7 +339,11 @@ def spelled(thing: Any) -> str:
     module, name = getattr(thing, "__module__", None), getattr(thing, "__qualname__", None)
     if module is None or name is None or module == "__main__":
         return ""
-    return f"{module}:{name}" if getattr(sys.modules.get(module), name, None) is thing else ""
+    try:
+        found = operator.attrgetter(name)(sys.modules.get(module))
+    except AttributeError:
+        return ""
+    return f"{module}:{name}" if found is thing else ""
 
 
 def _started_here(
@@ -392,19 +398,41 @@ def _started(
         if isinstance(settings, Mapping):
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="rollcast-", ignore_cleanup_errors=True))
             file = Path(folder, "run.yaml")
-            file.write_text(json.dumps(settings), encoding="utf-8")  # JSON is YAML
+            file.write_text(json.dumps(_named(settings)), encoding="utf-8")  # JSON is YAML
             words.append(str(file))
         elif settings is not None:
             words.append(str(settings))
         flags = subparsers_of(build_parser())[command]._option_string_actions  # noqa: SLF001 - argparse names them nowhere else
-        for name, value in arguments.items():
+        for name, value in _named(arguments).items():
             flag = f"--{name.replace('_', '-')}"
-            if flag in flags:
+            if flag in flags and (flag != "--trainer" or settings is None):
                 words += _flag(flag, value)
             else:
                 words += [word for path, each in _settings(name, value) for word in ("--set", f"{path}={each}")]
         run = Run(words, stack.pop_all(), actor)
     return run.wait() if wait else run
+
+
+def _named(value: Any) -> Any:
+    """Returns arguments or settings with the name of each class and function in them, ``module:name``.
+
+    Raises:
+        UserError: One has no name by which the processes of a run find it.
+    """
+    if isinstance(value, Mapping):
+        return {_named(key): _named(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_named(each) for each in value]
+    if not callable(value):
+        return value
+    if name := spelled(value):
+        return name
+    shown = getattr(value, "__qualname__", f"a {type(value).__name__}")
+    raise UserError(
+        ExitCode.USAGE,
+        f"{shown} cannot be found by the processes of a run, because it is of a main program, a notebook or a function: put it "
+        "in a .py file, and import it from there",
+    )
 
 
 def _flag(flag: str, value: object) -> list[str]:
@@ -422,6 +450,8 @@ def _settings(name: str, value: object) -> Iterator[tuple[str, str]]:
     """Yields the dotted path of a setting, or of each one in a block, and its value as text."""
     if "." in name:
         path = name
+    elif name == "trainer":
+        path = ".".join((*EVERY_BEHAVIOR, "trainer_type"))
     elif name in TrainerSettings.model_fields:
         path = ".".join((*EVERY_BEHAVIOR, name))
     elif name in NetworkSettings.model_fields:
@@ -438,6 +468,6 @@ def _settings(name: str, value: object) -> Iterator[tuple[str, str]]:
 def _leaves(path: str, value: object) -> Iterator[tuple[str, str]]:
     if isinstance(value, Mapping) and value:
         for key, each in value.items():
-            yield from _leaves(f"{path}.{key}", each)
+            yield from _leaves(f'{path}."{key}"' if "." in key else f"{path}.{key}", each)
     else:
-        yield path, json.dumps(value)
+        yield path, value if isinstance(value, str) else json.dumps(value)

@@ -70,7 +70,7 @@ def add_train(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace
     parser.add_argument(
         "--trainer",
         metavar="TYPE",
-        help="without a run file: the trainer, as ppo or sac (default: that of the example, or ppo)",
+        help="without a run file: the trainer, as ppo, sac or mine:Trainer (default: that of the example, or ppo)",
     )
     add_run_settings(parser)
     add_stopped_code(parser)

@@ -141,7 +141,7 @@ class _Trainers:
         elif self._service.trainer_address is None or options.checkpoint_settings.inference:
             from learner.training.run.requirements import check_requirements  # noqa: PLC0415 - loads torch
 
-            check_requirements(options, found)
+            check_requirements(self._loaded, found)
         else:
             with self._started_by(StartedTrainers) as it, contextlib.closing(TrainerProcess(it, Link())) as process:
                 process.check(self._loaded, found)

@@ -20,7 +20,7 @@ from learner.shared.settings.load import LoadedRun
 from learner.shared.settings.options import RunOptions
 from learner.shared.settings.rules import (
     blocks,
-    code_of_packages,
+    code_of_users,
     endless_lessons,
     missing_code,
     opponents_without_games,
@@ -58,11 +58,12 @@ def check_supported(loaded: LoadedRun) -> None:
             refuse(ExitCode.RUN_FILE, summary, list(find(options)))
 
 
-def missing_parts(options: RunOptions) -> list[str]:
+def missing_parts(loaded: LoadedRun) -> list[str]:
     """Returns one line for each demonstration, lesson and part of code in the settings that cannot be used."""
+    options = loaded.options
     finders = () if options.checkpoint_settings.inference else _IN_FILES.values()
     found = [line for find in finders for line in find(options)]
-    return [*found, *(error.message for error in missing_code(options))]
+    return [*found, *(error.message for error in missing_code(options, loaded.places))]
 
 
 def check_folder(loaded: LoadedRun) -> FoundFolder:
@@ -91,7 +92,7 @@ def has_requirements(options: RunOptions, found: FoundFolder) -> bool:
     service = options.rollcast
     if options.torch_settings.device not in {None, "cpu"} or service.lockstep is not None:
         return True
-    if any(code_of_packages(options)):
+    if any(code_of_users(options)):
         return True
     if found.resuming:
         return service.resume_checkpoint != LAST
@@ -114,7 +115,7 @@ def check_start(loaded: LoadedRun) -> None:
     if has_requirements(loaded.options, found):
         from learner.training.run.requirements import check_requirements  # noqa: PLC0415 - torch takes seconds to load
 
-        check_requirements(loaded.options, found)
+        check_requirements(loaded, found)
 
 
 def _unusable_demonstrations(options: RunOptions) -> Iterator[str]:

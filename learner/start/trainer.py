@@ -126,9 +126,7 @@ class TrainerProgram:
             enter(hello.directory)
         try:
             if isinstance(hello, Check):
-                check_requirements(
-                    hello.loaded.options, FoundFolder(hello.folder, hello.resuming, hello.initialize_from)
-                )
+                check_requirements(hello.loaded, FoundFolder(hello.folder, hello.resuming, hello.initialize_from))
                 send(Checked())
                 hello = take(self._hellos)
             return self._train(hello)
@@ -218,7 +216,8 @@ class TrainerProgram:
 
     def _note_end(self, fault: str) -> None:
         """Ends the process; called in the thread that reads."""
-        del fault
+        if fault:  # such as code that the run file names, and that is not here
+            self._say(fault)
         if self._is_refusing:
             return
         if self._rank or self._side is None or not self._side.run.has_finished:

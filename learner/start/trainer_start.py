@@ -17,6 +17,7 @@ from learner.link.local import LocalConnection, LocalListener, connect_ranks, se
 from learner.link.ring import RingWriter
 from learner.shared.exits import ExitCode, UserError
 from learner.shared.platform import same_modules
+from learner.shared.plugins import searched
 
 _MOST_DIGITS: Final = 32
 PROGRAM: Final = ("-m", "learner.start.trainer")
@@ -124,7 +125,7 @@ def environment() -> dict[str, str]:
     """Returns the variables of this process as its trainers get them.
 
     Variables that torchrun and others set for someone else's program say nothing about these trainers. Modules of the current
-    folder hide others there only if they do so here.
+    folder hide others there only if they do so here, and modules beside the run file are found there as here.
     """
     found = {name: value for name, value in os.environ.items() if name not in _OF_LAUNCHERS}
-    return {**found, **same_modules()}
+    return {**found, **same_modules(), **searched()}

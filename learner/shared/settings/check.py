@@ -10,7 +10,6 @@ from typing import TextIO
 from learner.shared.exits import ExitCode
 from learner.shared.settings.base import Path, SettingsModel, Tree, Value
 from learner.shared.settings.load import LoadedRun, effective_document, load_run_options
-from learner.shared.settings.options import RunOptions
 from learner.shared.settings.rules import explanation, unsupported
 
 _INDENT = "  "
@@ -23,7 +22,7 @@ def check_config(
     errors: TextIO,
     as_json: bool = False,
     explain: bool = False,
-    missing: Callable[[RunOptions], Sequence[str]] = lambda _: (),
+    missing: Callable[[LoadedRun], Sequence[str]] = lambda _: (),
     cli: Mapping[str, object] | None = None,
     set_items: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
@@ -40,7 +39,7 @@ def check_config(
         UserError: The settings cannot be read; ``details`` has every problem if there are several.
     """
     loaded = load_run_options(path, cli=cli, set_items=set_items, environ=environ)
-    refused = [*unsupported(loaded.options), *missing(loaded.options)]
+    refused = [*unsupported(loaded.options), *missing(loaded)]
     if as_json:
         json.dump(effective_document(loaded), output, indent=2)
         output.write("\n")

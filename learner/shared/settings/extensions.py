@@ -1,4 +1,4 @@
-"""Finds trainers, reward signals and encoders that installed packages add to the run file, by entry points.
+"""Finds trainers, reward signals and parts of networks that users add to the run file: ``module:callable``, or an entry point.
 
 A package declares an entry point in one of these groups. Its target, usually a class, is called to create the object,
 and its attribute ``settings_model`` describes its settings. It is imported only if a run file names it, so that
@@ -22,6 +22,8 @@ from learner.shared.settings.base import SettingsModel
 TRAINERS: Final = "rollcast.trainers"
 REWARD_SIGNALS: Final = "rollcast.reward_signals"
 ENCODERS: Final = "rollcast.encoders"
+BODIES: Final = "rollcast.bodies"
+POLICIES: Final = "rollcast.policies"
 SETTINGS_MODEL: Final = "settings_model"
 
 _Model = TypeVar("_Model", bound=SettingsModel)
@@ -33,12 +35,17 @@ def declared(group: str) -> frozenset[str]:
     return frozenset(point.name for point in entry_points(group=group))
 
 
+def exists(name: str, group: str) -> bool:
+    """Returns whether a name is ``module:callable``, or an entry point of a group; imports nothing."""
+    return ":" in name or name in declared(group)
+
+
 def load(setting: str, name: str, group: str) -> Callable[..., Any]:
-    """Imports the target of an entry point.
+    """Imports what a name refers to.
 
     Args:
         setting: Setting that holds the name, for messages.
-        name: Name of the entry point.
+        name: ``module:callable``, or an entry point.
         group: Group of the entry point.
 
     Raises:
@@ -48,18 +55,18 @@ def load(setting: str, name: str, group: str) -> Callable[..., Any]:
 
 
 def settings_model(setting: str, name: str, group: str, kind: type[_Model]) -> type[_Model] | None:
-    """Returns the settings model of an extension; None if no package declares the name.
+    """Returns the settings model of an extension; None if the name is not ``module:callable``, and no package declares it.
 
     Args:
         setting: Setting that holds the name, for messages.
-        name: Name of the entry point.
+        name: ``module:callable``, or an entry point.
         group: Group of the entry point.
         kind: Base class of the model, and the model if the extension has none.
 
     Raises:
         UserError: The extension cannot be imported, or its settings are of another type or unusable.
     """
-    if name not in declared(group):
+    if not exists(name, group):
         return None
     found = load(setting, name, group)
     model = guarded(setting, name, lambda: getattr(found, SETTINGS_MODEL, kind))
@@ -92,8 +99,8 @@ def guarded(setting: str, name: str, call: Callable[[], _Made]) -> _Made:
     except BaseException as error:  # see `learner.shared.plugins`
         raise UserError(
             ExitCode.RUN_FILE,
-            f"{setting} names {name!r}, whose {SETTINGS_MODEL} raises an error: {in_one_line(error)}; the package must "
-            "be repaired",
+            f"{setting} names {name!r}, whose {SETTINGS_MODEL} raises an error: {in_one_line(error)}; its code must be "
+            "repaired",
         ) from error
 
 

@@ -382,14 +382,18 @@ def trainers_with(has: _Selected) -> str:
     return " and ".join(part for part in (", ".join(names[1:]), last) if part)
 
 
-def hyperparameters_of(trainer_type: str) -> type[HyperparameterSettings] | None:
-    """Returns the model of a trainer type, built-in or an installed package's; None if there is no such trainer.
+def hyperparameters_of(trainer_type: str, setting: str = "trainer_type") -> type[HyperparameterSettings] | None:
+    """Returns the model of a trainer type, built-in or the user's; None if there is no such trainer.
+
+    Args:
+        trainer_type: Name of the trainer.
+        setting: Setting with the name, for messages.
 
     Raises:
-        UserError: The trainer belongs to a package that cannot be imported.
+        UserError: The trainer is the user's, and cannot be imported.
     """
     own = OWN_TRAINERS.get(trainer_type)
-    return own.settings_model if own else settings_model("trainer_type", trainer_type, TRAINERS, HyperparameterSettings)
+    return own.settings_model if own else settings_model(setting, trainer_type, TRAINERS, HyperparameterSettings)
 
 
 def build_hyperparameters(trainer_type: str, value: object) -> HyperparameterSettings | None:

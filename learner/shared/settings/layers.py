@@ -16,6 +16,7 @@ from types import MappingProxyType
 from rollcast.files import read_regular
 from rollcast.history import VARIABLE as HISTORY_VARIABLE
 
+from learner.shared.plugins import SEARCH_VARIABLE
 from learner.shared.settings.base import Path, Tree, Value
 from learner.shared.settings.options import RunOptions
 from learner.shared.settings.problems import Problems, did_you_mean
@@ -67,7 +68,7 @@ SECRETS_DIRECTORY = "ROLLCAST_SECRETS_DIR"
 _OF_COMPOSE = ("BIND", "PORT", "HTTP_PORT", "RUN_FILE", "FILES", "ENV", "NUM_ENVS", "ENVIRONMENTS", "LEARNER", "SECRETS",
                "LEARNER_IMAGE", "LEARNER_MEMORY", "UNITY_BUILD", "UNITY_NAME", "UNITY_NUM_ENVS", "UNITY_ALLOW_ENV_ARGS")  # fmt: skip
 """Names that docker-compose.yml reads, which people export, or keep in an .env that other tools export."""
-RESERVED_NAMES = frozenset({"ROLLCAST_REVISION", SECRETS_DIRECTORY, HISTORY_VARIABLE})
+RESERVED_NAMES = frozenset({"ROLLCAST_REVISION", SECRETS_DIRECTORY, HISTORY_VARIABLE, SEARCH_VARIABLE})
 """Variables with the prefix that are not settings of the run file."""
 ACTOR_PREFIX = "ROLLCAST_ACTOR_"
 MAX_SECRET_BYTES = 64 * 1024

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Final
 
 import yaml
 from pydantic import ValidationError
 
+from learner.shared import plugins
 from learner.shared.exits import ExitCode, UserError
 from learner.shared.settings.base import Path, SettingsModel, Tree, Value
+from learner.shared.settings.extensions import REWARD_SIGNALS, settings_model
 from learner.shared.settings.hyperparameters import DEFAULT_TRAINER, hyperparameters_of
 from learner.shared.settings.layers import (
     from_environment,
@@ -26,7 +29,8 @@ from learner.shared.settings.layers import (
 from learner.shared.settings.lint import lint, old_format
 from learner.shared.settings.options import RunOptions
 from learner.shared.settings.problems import Problems
-from learner.shared.settings.rules import conflicts, warn
+from learner.shared.settings.rewards import RewardSignals, RewardSignalSettings
+from learner.shared.settings.rules import code_of_users, conflicts, warn
 from learner.shared.settings.slots import slot_of
 from learner.shared.settings.trainer import TrainerSettings
 from learner.shared.settings.yaml_reader import Document, read_document
@@ -38,6 +42,8 @@ MASK = "**********"
 
 _ANY: Final = "NAME"
 """Stands for the name of a behavior."""
+_CODE: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+"""The form of `module:callable`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +56,14 @@ class LoadedRun:
         sources: Source of each value, by its dotted path: "default", "yaml", "default_settings" (inherited), "derived"
             (computed from other values), "env ROLLCAST_X", "secret x", "--flag", "--set".
         warnings: Warnings for the user, one line each.
+        places: Where the settings that name code of the user are written, for messages, by their dotted paths.
     """
 
     path: FilePath | None
     options: RunOptions
     sources: Mapping[str, str]
     warnings: tuple[str, ...]
+    places: Mapping[str, str] = field(default_factory=dict)
 
 
 def load_run_options(
@@ -98,6 +106,9 @@ def load_run_options(
     )
     settle_start(tree, problems)
     _check_levels(tree, problems)
+    if path is not None and any(map(_CODE.fullmatch, _texts(tree))):
+        plugins.search_beside(path)
+    _check_code(tree, problems)
     _lint(tree, problems)
     options = _build(tree, problems)
     _check_has_behaviors(path, options, problems)
@@ -110,13 +121,14 @@ def load_run_options(
             f"{DEFAULT_TRAINER}; to choose settings, give a run file: rollcast serve RUN.yaml"
         )
     warn(options, problems)
-    return LoadedRun(path, options, _sources_of(options, problems.origins), tuple(problems.warnings))
+    places = {setting: problems.place(place) for place, setting, _, _ in code_of_users(options)}
+    return LoadedRun(path, options, _sources_of(options, problems.origins), tuple(problems.warnings), places)
 
 
 def _fill_empty_blocks(tree: Tree) -> None:
     """Replaces blocks that are null, because all their lines are commented out, by empty ones."""
-    for key, field in RunOptions.model_fields.items():
-        slot = slot_of(field.annotation)
+    for key, of_model in RunOptions.model_fields.items():
+        slot = slot_of(of_model.annotation)
         if key in tree and tree[key] is None and slot.kind != "leaf" and not slot.nullable:
             tree[key] = {}
 
@@ -146,6 +158,46 @@ def _check_levels(tree: Tree, problems: Problems) -> None:
         else:
             problems.error(("behaviors", name), f"is a setting, not the name of a behavior: write it {place}")
             del behaviors[name]
+
+
+def _texts(value: Value) -> Iterator[str]:
+    """Yields all texts in a tree, its keys among them."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield str(key)
+            yield from _texts(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item)
+    elif isinstance(value, str):
+        yield value
+
+
+def _check_code(tree: Tree, problems: Problems) -> None:
+    """Imports the trainers and reward signals of users, so that their errors name the line.
+
+    Raises:
+        UserError: Some cannot be imported or used.
+    """
+    blocks: dict[Path, Value] = {("default_settings",): tree.get("default_settings")}
+    if isinstance(behaviors := tree.get("behaviors"), dict):
+        blocks |= {("behaviors", name): block for name, block in behaviors.items()}
+    found: list[str] = []
+    for path, block in blocks.items():
+        if not isinstance(block, dict):
+            continue
+        signals = block.get("reward_signals")
+        try:
+            hyperparameters_of(str(block.get("trainer_type", DEFAULT_TRAINER)), problems.place((*path, "trainer_type")))
+            for name in sorted(signals) if isinstance(signals, dict) else ():
+                if name not in RewardSignals.model_fields:
+                    place = problems.place((*path, "reward_signals", name))
+                    settings_model(place, name, REWARD_SIGNALS, RewardSignalSettings)
+        except UserError as error:
+            found.append(error.message)
+    if found:
+        problems.errors.extend(found)
+        problems.raise_errors()
 
 
 def _lay_over_all(

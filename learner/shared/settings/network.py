@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from learner.shared.settings.base import (
     LenientSettings,
@@ -15,7 +15,7 @@ from learner.shared.settings.base import (
     invalid_as_told,
     to_whole,
 )
-from learner.shared.settings.extensions import ENCODERS, declared
+from learner.shared.settings.extensions import BODIES, ENCODERS, POLICIES, declared, exists
 
 VISUAL_ENCODERS = ("simple", "nature_cnn", "resnet", "match3", "fully_connected")
 MAX_WIDTH = 2**20
@@ -98,6 +98,10 @@ class NetworkSettings(LenientSettings):
     """layers of the body; with a list of hidden_units its length"""
     vis_encode_type: str = "simple"
     """encoder of images: simple (small images: one that fits), nature_cnn, resnet, match3, fully_connected, or yours"""
+    body: str | None = None
+    """your module (module:Class) in place of encoders and layers; null is Rollcast's"""
+    policy: str | None = None
+    """your policy network (module:Class), with heads of its own; null is the trainer's"""
     memory: MemorySettings | None = None
     """recurrent memory; null disables it"""
     tower: TowerSettings | None = None
@@ -137,9 +141,18 @@ class NetworkSettings(LenientSettings):
     @field_validator("vis_encode_type")
     @classmethod
     def _encoder_exists(cls, value: str) -> str:
-        if value not in VISUAL_ENCODERS and value not in (added := declared(ENCODERS)):
-            *names, last = (repr(name) for name in (*VISUAL_ENCODERS, *sorted(added)))
+        if value not in VISUAL_ENCODERS and not exists(value, ENCODERS):
+            *names, last = (repr(name) for name in (*VISUAL_ENCODERS, *sorted(declared(ENCODERS))))
             raise invalid(f"must be {', '.join(names)} or {last}")
+        return value
+
+    @field_validator("body", "policy")
+    @classmethod
+    def _code_exists(cls, value: str | None, info: ValidationInfo) -> str | None:
+        group = BODIES if info.field_name == "body" else POLICIES
+        if value is not None and not exists(value, group):
+            known = "".join(f", or {name!r}" for name in sorted(declared(group)))
+            raise invalid(f"must be module:Class, with a module beside the run file or an installed one{known}")
         return value
 
     @model_validator(mode="after")
@@ -149,6 +162,12 @@ class NetworkSettings(LenientSettings):
                 f"network_settings.num_layers is {self.num_layers}, but hidden_units has {len(self.hidden_units)} widths: "
                 "take num_layers out"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _body_is_the_only_one(self) -> Self:
+        if self.tower is not None and self.body is not None:
+            raise invalid_as_told("network_settings has a tower and a body, which exclude each other: remove one")
         return self
 
     @model_validator(mode="after")

@@ -48,6 +48,10 @@ class RewardSignalSettings(SettingsModel):
             raise invalid_as_told(
                 "has critic_only, but a reward signal reads all observations: move it to the behavior's network_settings"
             )
+        if value.policy is not None:
+            raise invalid_as_told(
+                "has a policy, but a reward signal has none: move it to the behavior's network_settings"
+            )
         return value
 
 
@@ -120,7 +124,7 @@ class GAILSettings(LearnedSignalSettings):
 
 
 def _named(name: str) -> Callable[[Any, ValidatorFunctionWrapHandler], RewardSignalSettings]:
-    """Returns the validator of a package's signal, whose errors are reported with its name."""
+    """Returns the validator of a user's signal, whose errors are reported with its name."""
 
     def validate(value: Any, handler: ValidatorFunctionWrapHandler) -> RewardSignalSettings:
         def make() -> RewardSignalSettings:
@@ -135,7 +139,7 @@ def _named(name: str) -> Callable[[Any, ValidatorFunctionWrapHandler], RewardSig
 class RewardSignals(SettingsModel):
     """The reward signals of a behavior; None means not used.
 
-    Signals of installed packages are fields of a model created by `model_for`.
+    Signals of users are fields of a model created by `model_for`.
     """
 
     extrinsic: ExtrinsicSettings | None = None
@@ -159,7 +163,7 @@ class RewardSignals(SettingsModel):
 
     @classmethod
     def model_for(cls, raw: Mapping[str, Value]) -> type[RewardSignals]:
-        """Returns the model with the signals of installed packages in a map.
+        """Returns the model with the signals of users in a map.
 
         Raises:
             UserError: A signal cannot be imported or used.

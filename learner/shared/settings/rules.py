@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 
 from rollcast.extras import install
@@ -10,8 +10,9 @@ from rollcast.extras import install
 from learner.shared import plugins
 from learner.shared.exits import ExitCode, UserError
 from learner.shared.settings.base import Path
-from learner.shared.settings.extensions import ENCODERS
+from learner.shared.settings.extensions import BODIES, ENCODERS, POLICIES, REWARD_SIGNALS, TRAINERS
 from learner.shared.settings.hyperparameters import (
+    OWN_TRAINERS,
     ActorCriticHyperparameters,
     HyperparameterSettings,
     ReplayHyperparameters,
@@ -22,7 +23,7 @@ from learner.shared.settings.network import VISUAL_ENCODERS
 from learner.shared.settings.options import RunOptions
 from learner.shared.settings.parameters import MAX_FLOAT32, ParameterSettings
 from learner.shared.settings.problems import Problems, did_you_mean
-from learner.shared.settings.rewards import LearnedSignalSettings
+from learner.shared.settings.rewards import LearnedSignalSettings, RewardSignals
 from learner.shared.settings.service import OWN_STATS_WRITERS
 from learner.shared.settings.trainer import TrainerSettings
 
@@ -143,31 +144,51 @@ def opponents_without_games(options: RunOptions) -> Iterator[str]:
             )
 
 
-def code_of_packages(options: RunOptions) -> Iterator[tuple[str, str, str]]:
-    """Yields setting, name and group of each encoder, writer and callback that needs a package; acting needs only the first."""
+def code_of_users(options: RunOptions) -> Iterator[tuple[Path, str, str, str]]:
+    """Yields path, dotted path, name and entry point group of each setting that names code of the user, or of a package.
+
+    Writers and callbacks come last; acting does not need them.
+    """
     for path, settings in blocks(options):
-        networks = {"network_settings": settings.network_settings}
+        if settings.trainer_type not in OWN_TRAINERS:
+            yield _named((*path, "trainer_type"), settings.trainer_type, TRAINERS)
+        networks = {(*path, "network_settings"): settings.network_settings}
         for name, signal in settings.reward_signals.active().items():
+            if name not in RewardSignals.model_fields:
+                yield _named((*path, "reward_signals", name), name, REWARD_SIGNALS)
             if isinstance(signal, LearnedSignalSettings):
-                networks[f"reward_signals.{name}.network_settings"] = signal.network_settings
+                networks[*path, "reward_signals", name, "network_settings"] = signal.network_settings
         for place, network in networks.items():
             if network.vis_encode_type not in VISUAL_ENCODERS:
-                yield f"{'.'.join(path)}.{place}.vis_encode_type", network.vis_encode_type, ENCODERS
+                yield _named((*place, "vis_encode_type"), network.vis_encode_type, ENCODERS)
+            if network.body is not None:
+                yield _named((*place, "body"), network.body, BODIES)
+            if network.policy is not None:
+                yield _named((*place, "policy"), network.policy, POLICIES)
     if options.checkpoint_settings.inference:
         return
     service = options.rollcast
-    named = {"rollcast.stats_writers": service.stats_writers, "rollcast.callbacks": service.callbacks}
-    for setting, names in named.items():  # the settings are named like their groups of entry points
-        own = {*OWN_STATS_WRITERS} - {"wandb"} if setting == "rollcast.stats_writers" else ()
-        yield from ((setting, name, setting) for name in dict.fromkeys(names) if name not in own)
+    for key, names in {"stats_writers": service.stats_writers, "callbacks": service.callbacks}.items():
+        own = {*OWN_STATS_WRITERS} - {"wandb"} if key == "stats_writers" else ()
+        place = ("rollcast", key)  # their groups of entry points have the same names
+        yield from (_named(place, name, ".".join(place)) for name in dict.fromkeys(names) if name not in own)
 
 
-def missing_code(options: RunOptions) -> Iterator[UserError]:
-    """Imports all `code_of_packages`, and yields an error for each that is missing."""
-    for setting, name, group in code_of_packages(options):
+def _named(path: Path, name: str, group: str) -> tuple[Path, str, str, str]:
+    return path, ".".join(path), name, group
+
+
+def missing_code(options: RunOptions, places: Mapping[str, str]) -> Iterator[UserError]:
+    """Imports all `code_of_users`, and yields an error for each that is missing.
+
+    Args:
+        options: The run file and the command line.
+        places: Where it is named, for messages, by dotted paths.
+    """
+    for _, setting, name, group in code_of_users(options):
         own = OWN_STATS_WRITERS if group == "rollcast.stats_writers" else ()
         try:
-            plugins.find(setting, name, group, dict.fromkeys(own, print))
+            plugins.find(places.get(setting, setting), name, group, dict.fromkeys(own, print))
         except UserError as error:
             yield error
         if own and name == "wandb" and find_spec("wandb") is None:
@@ -175,6 +196,12 @@ def missing_code(options: RunOptions) -> Iterator[UserError]:
                 ExitCode.MISSING_EXTRA,
                 f"rollcast.stats_writers names wandb, but the module 'wandb' is not installed; {install('wandb')}",
             )
+
+
+def sources_of_code(options: RunOptions) -> list[dict[str, str]]:
+    """Returns setting, name, file and SHA-256 of each module that the settings name as ``module:callable``, once imported."""
+    found = code_of_users(options)
+    return [{"setting": setting, **plugins.source(name)} for _, setting, name, _ in found if ":" in name]
 
 
 def conflicts(options: RunOptions) -> Iterator[tuple[Path, str]]:

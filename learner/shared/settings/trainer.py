@@ -116,7 +116,7 @@ class TrainerSettings(SettingsModel):
 
     trainer_type: str = Field(
         default=DEFAULT_TRAINER,
-        description=f"the trainer: {', '.join(built_trainers())}, or an entry point's name",
+        description=f"the trainer: {', '.join(built_trainers())}, or yours (module:Class, or an entry point's name)",
     )
     hyperparameters: SerializeAsAny[HyperparameterSettings] = Field(default={}, validate_default=True)
     """hyperparameters of the trainer"""

@@ -15,13 +15,31 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from rollcast.policies import PolicyDescription, describe_payload
-from torch import Tensor
+from rollcast.text import in_one_line
+from torch import Tensor, nn
 
 from learner.shared.exits import ExitCode, UserError
 from learner.training.export.check import PolicyCheckFailed, check_export
 from learner.training.export.describe import Progress
 from learner.training.export.graph import export_graph, tensors_of
 from learner.training.networks.policy import PolicyNetwork
+
+_OURS = frozenset({"learner", "torch"})
+"""Packages whose parts of networks can be exported."""
+
+
+def _advice(network: nn.Module) -> str:
+    """Returns what the code of users in a network must do, to be exported; empty if there is none."""
+    kinds = {type(part) for part in network.modules()}
+    names = sorted(
+        f"{each.__module__}:{each.__qualname__}" for each in kinds if each.__module__.partition(".")[0] not in _OURS
+    )
+    if not names:
+        return ""
+    return (
+        f"; of the run file's own code it has {', '.join(names)}, which may use only operations that ONNX has, with weights that "
+        "are parameters or buffers, and must compute each row alike: no branch on values, no number of rows as a constant"
+    )
 
 
 class PolicyExporter:
@@ -41,7 +59,8 @@ class PolicyExporter:
             template = export_graph(network).SerializeToString(deterministic=True)
         except Exception as error:  # the tracer's errors have no common base class
             behavior = network.spec.name
-            raise PolicyCheckFailed(f"the policy network of {behavior!r} cannot be exported: {error}") from error
+            said = f"the policy network of {behavior!r} cannot be exported: {in_one_line(error)}{_advice(network)}"
+            raise PolicyCheckFailed(said) from error
         self._form = {name: (value.dtype, value.shape) for name, value in tensors_of(network).items()}
         self._splicer = Splicer(template, self._form.keys())
         digest = architecture_hash(self._form, template)
@@ -53,7 +72,10 @@ class PolicyExporter:
         Raises:
             PolicyCheckFailed: The outputs differ; the message names the output and the difference.
         """
-        check_export(self._network, self.render)
+        try:
+            check_export(self._network, self.render)
+        except PolicyCheckFailed as error:
+            raise PolicyCheckFailed(error.message + _advice(self._network)) from error
 
     def render(self, state: Mapping[str, Tensor]) -> bytes:
         """Returns the policy file of a state.

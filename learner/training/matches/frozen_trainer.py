@@ -14,7 +14,7 @@ from rollcast.specs import BehaviorSpec
 from learner.link.to_front import NOT_TRAINING, Pace
 from learner.link.to_trainers import Experience
 from learner.training.networks.fit import require_fit
-from learner.training.networks.policy import PolicyNetwork
+from learner.training.networks.policy import PolicyNetwork, build_policy
 from learner.training.networks.squashed import SquashedPolicyNetwork
 from learner.training.trainers.on_policy import ahead_limit_steps
 from learner.training.trainers.rl import RLTrainer
@@ -41,7 +41,7 @@ class FrozenTrainer(RLTrainer):
         """Creates the acting network, with the initial weights of its trainer."""
         kind = SquashedPolicyNetwork if self._is_squashed else PolicyNetwork
         weights = torch.Generator().manual_seed(self.context.seed)
-        return kind(spec, self.trainer_settings.network_settings, weights).to(self.context.device)
+        return build_policy(kind, spec, self.trainer_settings.network_settings, weights).to(self.context.device)
 
     def create_optimizer(self) -> None:
         """Does nothing: no optimizer is needed."""

@@ -1,4 +1,4 @@
-"""The body: encoders, linear layers with activations (the last can depend on goals), and an optional memory."""
+"""The body: encoders, linear layers with activations (the last can depend on goals), or a user's module; and an optional memory."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from learner.shared.settings.network import NetworkSettings
 from learner.training.networks.dense import ConditionedLayer, DenseLayers
-from learner.training.networks.encoders import Encoded, ObservationEncoder
+from learner.training.networks.encoders import Encoded
 from learner.training.networks.initializers import Initializer
 from learner.training.networks.lstm import Memory, Unrolled
+from learner.training.networks.observing import AddedBody, build_observer
 from learner.training.networks.tower import BoardEncoder
 from learner.training.networks.visual import AddedEncoder
 
@@ -32,12 +33,13 @@ class Body(nn.Module):
         UserError: The settings do not support the observations.
 
     Attributes:
-        size: Width of the output: that of the last layer, half of the memory's size, or the values of a tower's planes.
+        size: Width of the output: that of the last layer or of the user's module, half of the memory's size, or the values of
+            a tower's planes.
         memory: The recurrent part; None without memory.
         planes: Shape of the output of a residual tower; None without a tower.
         reads: Indices of the observations that it reads.
         encodes_alike: Whether the encoder computes the same as that of any other body that reads the same
-            observations: it has no weights, and no part from a package, whose content may be random.
+            observations: it has no weights, and no part of a user, whose content may be random.
     """
 
     def __init__(
@@ -49,14 +51,9 @@ class Body(nn.Module):
     ) -> None:
         super().__init__()
         self.reads = tuple(range(len(specs)) if reads is None else reads)
-        self.encoder: ObservationEncoder | BoardEncoder
-        if settings.tower is None:
-            self.encoder, self.planes = ObservationEncoder(specs, settings, initializer, reads), None
-            widths = settings.widths
-        else:
-            self.encoder = BoardEncoder(specs, settings, settings.tower, initializer, reads)
-            self.planes = self.encoder.planes
-            widths = ()
+        self.encoder = build_observer(specs, settings, initializer, reads)
+        self.planes = self.encoder.planes if isinstance(self.encoder, BoardEncoder) else None
+        widths = () if isinstance(self.encoder, BoardEncoder | AddedBody) else settings.widths
         goals, kind = self.encoder.goal_size, settings.activation
         plain = widths[:-1] if goals else widths
         self.layers = DenseLayers(self.encoder.size, plain, kind, initializer)
@@ -65,7 +62,7 @@ class Body(nn.Module):
         self.memory = Memory(last, settings.memory.memory_size, initializer) if settings.memory is not None else None
         self.size = last if self.memory is None else self.memory.size
         self.encodes_alike = not list(self.encoder.parameters()) and not any(
-            isinstance(module, AddedEncoder) for module in self.encoder.modules()
+            isinstance(module, AddedEncoder | AddedBody) for module in self.encoder.modules()
         )
 
     @property

@@ -18,12 +18,11 @@ from torch import Tensor, nn
 from learner.shared.settings.network import NetworkSettings
 from learner.training.networks.attention import HEADS, SelfAttention
 from learner.training.networks.dense import DenseLayers, activation
-from learner.training.networks.encoders import ObservationEncoder
 from learner.training.networks.heads import ValueHead
 from learner.training.networks.initializers import Initializer
 from learner.training.networks.lstm import Memory, Unrolled
+from learner.training.networks.observing import build_observer
 from learner.training.networks.policy import PolicyNetwork, PolicyOutput
-from learner.training.networks.tower import BoardEncoder
 from learner.training.networks.value import PolicyAndCritic, Sequences
 
 
@@ -78,11 +77,7 @@ class GroupCritic(nn.Module):
     ) -> None:
         super().__init__()
         initializer = Initializer(settings.initialization, generator)
-        self.encoder: ObservationEncoder | BoardEncoder = (
-            ObservationEncoder(spec.observations, settings, initializer)
-            if settings.tower is None
-            else BoardEncoder(spec.observations, settings, settings.tower, initializer)
-        )
+        self.encoder = build_observer(spec.observations, settings, initializer)
         self._choices = sum(spec.action.discrete_branches)
         width = -(-settings.widths[-1] // HEADS) * HEADS
         actions = spec.action.continuous_size + self._choices

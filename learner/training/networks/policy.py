@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from rollcast.specs import ActionSpec, BehaviorSpec
 from torch import Tensor, nn
 
+from learner.shared.exits import ExitCode, UserError
+from learner.shared.settings.extensions import POLICIES
 from learner.shared.settings.network import NetworkSettings
 from learner.training.networks.body import Body
 from learner.training.networks.heads import (
@@ -24,6 +26,7 @@ from learner.training.networks.initializers import Initializer
 from learner.training.networks.lstm import Unrolled
 from learner.training.networks.observations import policy_places
 from learner.training.networks.tower import BoardCategoricalHead, BoardPlanesHead
+from learner.training.networks.visual import added_module
 
 
 class PolicyOutput(NamedTuple):
@@ -148,3 +151,34 @@ class PolicyNetwork(nn.Module):
         mean, log_std = (None, None) if self.gaussian is None else self.gaussian.forward(hidden)
         logits = None if self.categorical is None else self.categorical.forward(hidden, action_masks)
         return PolicyOutput(mean, log_std, logits, None)
+
+
+_Policy = TypeVar("_Policy", bound=PolicyNetwork)
+
+
+def build_policy(
+    kind: type[_Policy], spec: BehaviorSpec, settings: NetworkSettings, generator: torch.Generator | None = None
+) -> _Policy:
+    """Builds the acting network: that of ``network_settings.policy``, or of the trainer.
+
+    Args:
+        kind: The trainer's; the user's extends it.
+        spec: Observations and actions of the behavior.
+        settings: The network block of the run file.
+        generator: Draws the initial weights; None uses torch's default generator.
+
+    Raises:
+        UserError: The settings do not fit the behavior, or the user's cannot be created or is none of this kind.
+    """
+    name = settings.policy
+    if name is None:
+        return kind(spec, settings, generator)
+    setting = "network_settings.policy"
+    made = added_module(setting, name, POLICIES, lambda factory: factory(spec, settings, generator))
+    if isinstance(made, kind):
+        return made
+    raise UserError(
+        ExitCode.RUN_FILE,
+        f"{setting} names {name!r}, which makes a {type(made).__name__}: with this trainer it must be a "
+        f"{kind.__module__}.{kind.__name__}",
+    )

@@ -20,6 +20,7 @@ from learner.training.networks.dense import ConditionedLayer, activation
 from learner.training.networks.encoders import Encoded, ObservationEncoder
 from learner.training.networks.initializers import Initializer
 from learner.training.networks.lstm import Memory, Unrolled
+from learner.training.networks.observing import build_observer
 from learner.training.networks.tower import Board, BoardEncoder
 
 TWINS = 2
@@ -70,8 +71,8 @@ class TwinCritic(nn.Module):
     """Maps observations and continuous actions to ``[2, B, signals, choices]``.
 
     Both critics share the encoder (an image is read once) and the memory after it, which does not depend on actions;
-    all later layers are separate. With a residual tower as encoder, each twin reduces its planes separately, and layers
-    follow only with continuous actions. ``choices`` is the number of all choices of all branches, concatenated, and 1
+    all later layers are separate. With a residual tower as encoder, each twin reduces its planes separately; behind it, or a
+    user's module, layers follow only with continuous actions. ``choices`` is the number of all choices of all branches, concatenated, and 1
     without discrete actions.
 
     Args:
@@ -93,13 +94,11 @@ class TwinCritic(nn.Module):
         self._axes = spec.action.continuous_size
         self._signals = signals
         self.choices = spec.action.mask_size or 1
-        self.encoder: ObservationEncoder | BoardEncoder
+        self.encoder = build_observer(spec.observations, settings, initializer)
         self.neck: TwinNeck | None = None
-        if settings.tower is None:
-            self.encoder, hidden = ObservationEncoder(spec.observations, settings, initializer), settings.widths
-        else:
-            self.encoder = BoardEncoder(spec.observations, settings, settings.tower, initializer)
-            hidden = settings.widths if self._axes else ()  # the value of an axis also depends on the board
+        # The value of an axis also depends on the board, or on what a user's module makes of the observations.
+        hidden = settings.widths if self._axes or isinstance(self.encoder, ObservationEncoder) else ()
+        if isinstance(self.encoder, BoardEncoder) and settings.tower is not None:
             self.neck = TwinNeck(self.encoder.planes, settings.tower.policy_planes, initializer)
         self.memory = (
             Memory(self.encoder.size, settings.memory.memory_size, initializer) if settings.memory is not None else None

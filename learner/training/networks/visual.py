@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 import structlog
 import torch
@@ -168,20 +168,17 @@ def _residual_tower(channels: int, initializer: Initializer) -> nn.Sequential:
     return nn.Sequential(*layers, nn.SiLU(), nn.Flatten())
 
 
-_SETTING = "network_settings.vis_encode_type"
-
-
 class AddedEncoder(nn.Module):
-    """Encodes an image with a package's module: ``[B, *shape]``, in wire form, to ``[B, size]``.
+    """Encodes an image with a user's module: ``[B, *shape]``, in wire form, to ``[B, size]``.
 
-    The entry point is called with the observation's spec, the required width and an `Initializer`, and returns a
-    module. The module becomes part of ONNX files, so its operations must be expressible there. The entry point is also
+    What the run file names is called with the observation's spec, the required width and an `Initializer`, and returns a
+    module. The module becomes part of ONNX files, so its operations must be expressible there. It is also
     called under ``torch.device("meta")`` to measure the module's size: tensors without an explicit device take no memory
     there.
 
     Args:
         spec: The observation.
-        kind: Name of the entry point.
+        kind: ``module:callable``, or the name of an entry point.
         size: Width of the result.
         initializer: Draws the initial weights.
 
@@ -192,27 +189,62 @@ class AddedEncoder(nn.Module):
     def __init__(self, spec: ObservationSpec, kind: str, size: int, initializer: Initializer) -> None:
         super().__init__()
         self.size = size
-        factory = load(_SETTING, kind, ENCODERS)
-        self.encoder = make(_SETTING, kind, lambda: factory(spec, size, initializer))
-        if not isinstance(self.encoder, nn.Module):
-            raise UserError(ExitCode.RUN_FILE, f"{_SETTING} names {kind!r}, which does not create a torch.nn.Module")
-        self.encoder.to(torch.get_default_device())  # for example, tensors that it read from a file
-        example = torch.zeros(2, *spec.shape, dtype=getattr(torch, spec.dtype.name))
-        with torch.no_grad():
-            made = make(_SETTING, kind, lambda: self.encoder(example))
-        if not isinstance(made, Tensor) or made.shape != (2, size) or made.dtype != torch.float32:
-            shown = (
-                f"{list(made.shape)} {made.dtype}"
-                if isinstance(made, Tensor)
-                else f"a value of type {type(made).__name__}"
-            )
-            raise UserError(
-                ExitCode.RUN_FILE,
-                f"{_SETTING} names {kind!r}, which turns {list(example.shape)} into {shown}: the result must be [2, "
-                f"{size}] torch.float32",
-            )
+        setting = "network_settings.vis_encode_type"
+        self.encoder = added_module(setting, kind, ENCODERS, lambda factory: factory(spec, size, initializer))
+        require_rows(setting, kind, self.encoder, example_of(spec), size)
 
     def forward(self, observation: Tensor) -> Tensor:
         """Encodes ``[B, *shape]`` of the wire type as ``[B, size]`` float32."""
         encoded: Tensor = self.encoder(observation)
         return encoded
+
+
+def added_module(setting: str, name: str, group: str, call: Callable[[Callable[..., Any]], Any]) -> nn.Module:
+    """Makes a user's part of a network, on torch's default device.
+
+    Args:
+        setting: Setting that names it, for messages.
+        name: ``module:callable``, or the name of an entry point.
+        group: Group of the entry points.
+        call: Calls what the name refers to.
+
+    Raises:
+        UserError: It cannot be imported or created, or is no module.
+    """
+    factory = load(setting, name, group)
+    made = make(setting, name, lambda: call(factory))
+    if not isinstance(made, nn.Module):
+        raise UserError(ExitCode.RUN_FILE, f"{setting} names {name!r}, which does not create a torch.nn.Module")
+    return made.to(torch.get_default_device())  # for example, tensors that it read from a file
+
+
+def example_of(spec: ObservationSpec) -> Tensor:
+    """Returns zeros of two steps of an observation, in wire form."""
+    return torch.zeros(2, *spec.shape, dtype=getattr(torch, spec.dtype.name))
+
+
+def require_rows(setting: str, name: str, module: nn.Module, example: Tensor | list[Tensor], size: int | None) -> int:
+    """Computes a user's part of a network for two steps, and returns the width of the result.
+
+    Args:
+        setting: Setting that names it, for messages.
+        name: Its name there.
+        module: The part.
+        example: Its input.
+        size: The required width; None takes any.
+
+    Raises:
+        UserError: It fails, or the result is not ``[2, size]`` float32.
+    """
+    with torch.no_grad():
+        made = make(setting, name, lambda: module(example))
+    if isinstance(made, Tensor) and made.dtype == torch.float32 and made.dim() == 2:
+        rows, width = made.shape
+        if rows == 2 and width and size in {None, width}:
+            return width
+    shown = f"{list(made.shape)} {made.dtype}" if isinstance(made, Tensor) else f"a value of type {type(made).__name__}"
+    seen = [list(each.shape) for each in example] if isinstance(example, list) else list(example.shape)
+    raise UserError(
+        ExitCode.RUN_FILE,
+        f"{setting} names {name!r}, which turns {seen} into {shown}: the result must be [2, {size or 'any width'}] torch.float32",
+    )

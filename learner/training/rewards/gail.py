@@ -25,8 +25,8 @@ from torch import Tensor, nn
 
 from learner.shared.settings.rewards import GAILSettings
 from learner.training.networks.dense import DenseLayers
-from learner.training.networks.encoders import ObservationEncoder
 from learner.training.networks.initializers import Initializer
+from learner.training.networks.observing import build_observer
 from learner.training.rewards.actions import ActionNumbers
 from learner.training.rewards.demonstrations import DemonstrationBuffer
 from learner.training.rewards.learned import LearnedReward, SignalSetup
@@ -57,7 +57,7 @@ class Discriminator(nn.Module):
         super().__init__()
         network = settings.network_settings.without_memory()
         initializer = Initializer(network.initialization, setup.generator)
-        self.encoder = ObservationEncoder(setup.spec.observations, network, initializer)
+        self.encoder = build_observer(setup.spec.observations, network, initializer)
         self._actions = ActionNumbers(setup.spec.action, setup.squash, setup.device) if settings.use_actions else None
         inputs = self.encoder.size + (0 if self._actions is None else self._actions.size + 1)
         self.layers = DenseLayers(inputs, network.widths, network.activation, initializer)

@@ -163,13 +163,17 @@ _NEEDED_TO_LEARN: Final = ("is_finite", "statistics", "state_dict", "load_state_
 
 
 def _added(name: str, settings: RewardSignalSettings, setup: SignalSetup) -> RewardSignal:
-    """Builds a signal of an installed package by calling its entry point with settings and setup.
+    """Builds a user's signal by calling what names it with settings and setup.
+
+    One that is named as ``module:callable`` gets that as its name, which its class need not know.
 
     Raises:
         UserError: The signal cannot be imported or created, or is no reward signal.
     """
     factory = load("reward_signals", name, REWARD_SIGNALS)
     signal = plugins.make("reward_signals", name, lambda: factory(settings, setup))
+    if ":" in name:
+        plugins.make("reward_signals", name, lambda: setattr(signal, "name", name))
     fault = plugins.make("reward_signals", name, lambda: _fault(name, signal))
     if fault:
         raise UserError(
@@ -295,6 +299,6 @@ def _rewards(signal: RewardSignal, transitions: Transitions) -> Tensor:
         raise UserError(
             ExitCode.TRAINER_FAILED,
             f"reward signal {signal.name!r} returned {shown} for {len(transitions.reward)} steps: its evaluate must "
-            f"return a tensor [{len(transitions.reward)}], one reward per step; correct the package",
+            f"return a tensor [{len(transitions.reward)}], one reward per step; correct its code",
         )
     return found.double()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -41,6 +41,7 @@ class RunRecord(RunPart):
         generation: Generation of this start of the learner.
         resumed: Whether the run continues from a checkpoint.
         seed: Seed of the run.
+        code: Setting, name, file and SHA-256 of each module of the user that the run file names.
         roster: The newest information of the service about actors and run.
         is_superseded: Returns whether another learner has taken the folder over; nothing is written then.
     """
@@ -53,6 +54,7 @@ class RunRecord(RunPart):
         resumed: bool,
         seed: int,
         roster: Roster,
+        code: Sequence[Mapping[str, str]] = (),
         is_superseded: Callable[[], bool] = lambda: False,
     ) -> None:
         self._folder = folder
@@ -60,6 +62,7 @@ class RunRecord(RunPart):
         self._resumed = resumed
         self._seed = seed
         self._roster = roster
+        self._code = {"code": [dict(each) for each in code]} if code else {}
         self._journal = Journal(folder, generation)
         self._is_superseded = is_superseded
         self._throttle = Throttle(_LOG_SECONDS)
@@ -74,7 +77,7 @@ class RunRecord(RunPart):
 
     def begin(self, address: str) -> None:
         """Records that the learner listens."""
-        about = {"seed": self._seed, "address": address, "versions": main_versions()}
+        about = {"seed": self._seed, "address": address, "versions": main_versions(), **self._code}
         self._note("started", resumed=self._resumed, **about)
         self._thread = threading.Thread(target=self._look_often, name="record", daemon=True)
         self._thread.start()
@@ -142,7 +145,7 @@ class RunRecord(RunPart):
     def _write_versions(self) -> None:
         about = {"run_id": self._folder.name, "seed": self._seed, "generation": self._generation}
         try:
-            write_json(self._folder / VERSIONS_FILE, {**about, **versions()})
+            write_json(self._folder / VERSIONS_FILE, {**about, **versions(), **self._code})
         except (OSError, WriteFailed) as error:  # each package is a file to open
             log.warning("versions_not_kept", error=str(error))
 

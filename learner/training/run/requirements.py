@@ -20,6 +20,7 @@ from learner.shared.runfolder.runfolder import FoundFolder
 from learner.shared.runfolder.status import TrainingStatus
 from learner.shared.runfolder.store import SavedRunState, read_run_state
 from learner.shared.saved_values import reason
+from learner.shared.settings.load import LoadedRun
 from learner.shared.settings.options import RunOptions
 from learner.shared.settings.rules import missing_code
 from learner.shared.settings.trainer import TrainerSettings
@@ -30,19 +31,20 @@ _ANY: Final = "(any)"
 """Name for the behaviors that the run file does not list."""
 
 
-def check_requirements(options: RunOptions, found: FoundFolder) -> None:
+def check_requirements(loaded: LoadedRun, found: FoundFolder) -> None:
     """Checks that code of packages, the device, and the checkpoints that a run starts from can be used; changes nothing.
 
     Users' code is imported but not called.
 
     Args:
-        options: The run file and the command line.
+        loaded: The settings and their sources.
         found: The run folder.
 
     Raises:
         UserError: A package is missing, a device does not exist, or a checkpoint is missing, damaged, or another trainer's.
     """
-    for error in missing_code(options):
+    options = loaded.options
+    for error in missing_code(options, loaded.places):
         raise error
     device = usable_device(options)
     if options.rollcast.lockstep is not None:

@@ -25,6 +25,7 @@ from learner.shared.saved_values import reason
 from learner.shared.settings.layers import leaves
 from learner.shared.settings.load import LoadedRun
 from learner.shared.settings.options import RunOptions
+from learner.shared.settings.rules import sources_of_code
 from learner.shared.settings.yaml_reader import read_document
 from learner.training.callbacks.base import (
     CheckpointSaved,
@@ -112,6 +113,7 @@ class TrainingSide:
             resumed=folder.resuming,
             seed=context.seed,
             roster=context.roster,
+            code=sources_of_code(loaded.options),
             is_superseded=lambda: folder.is_superseded,
         )
         self.callbacks = Callbacks(context.service.callbacks, folder.path, resumed=folder.resuming)

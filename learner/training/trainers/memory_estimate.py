@@ -19,7 +19,7 @@ from torch import nn
 
 from learner.link.footprint import EstimateMemory, Footprint, MemoryEstimate
 from learner.shared.exits import ExitCode, UserError
-from learner.shared.settings.extensions import TRAINERS, declared
+from learner.shared.settings.extensions import TRAINERS, exists
 from learner.shared.settings.hyperparameters import OWN_TRAINERS
 from learner.shared.settings.rewards import LearnedSignalSettings
 from learner.shared.settings.service import ServiceSettings
@@ -259,7 +259,7 @@ class _Calls:
 
     def _fault(self, what: str) -> UserError:
         return UserError(
-            ExitCode.RUN_FILE, f"trainer_type names {self._trainer_type!r}, whose {what}; correct the package"
+            ExitCode.RUN_FILE, f"trainer_type names {self._trainer_type!r}, whose {what}; correct its code"
         )
 
 
@@ -281,7 +281,7 @@ def _trainer(settings: TrainerSettings) -> BuildsNetworks:
     """
     own = registry.own_trainers()
     if settings.trainer_type not in own:
-        found: Any = registry.find(settings.trainer_type) if settings.trainer_type in declared(TRAINERS) else None
+        found: Any = registry.find(settings.trainer_type) if exists(settings.trainer_type, TRAINERS) else None
         if hasattr(found, "build_networks") and hasattr(found, "minibatch_bytes"):
             theirs: BuildsNetworks = found
             return theirs

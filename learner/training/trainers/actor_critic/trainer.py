@@ -34,7 +34,7 @@ from learner.training.buffers.columns import (
 from learner.training.buffers.sequences import SequenceMinibatches, sampled_steps
 from learner.training.networks.fit import require_fit
 from learner.training.networks.kept import Columns, KeptBytes, kept_bytes
-from learner.training.networks.policy import PolicyNetwork, PolicyOutput
+from learner.training.networks.policy import PolicyNetwork, PolicyOutput, build_policy
 from learner.training.networks.value import ActorCritic, PolicyAndCritic, Sequences, build_critic
 from learner.training.optimizers.adam import FlatAdam
 from learner.training.trainers.actor_critic.divergence import DivergenceMeter, Limits, approximate_kl
@@ -134,7 +134,7 @@ class ActorCriticTrainer(OnPolicyTrainer):
             UserError: The settings do not fit the behavior.
         """
         network, hyper = settings.network_settings, settings.hyperparameters
-        policy = PolicyNetwork(spec, network, generator)
+        policy = build_policy(PolicyNetwork, spec, network, generator)
         critic = build_critic(
             policy,
             network,

@@ -25,6 +25,8 @@ class APPOTrainer(ActorCriticTrainer):
         UserError: The settings do not fit the behavior.
     """
 
+    settings_model = APPOHyperparameters
+
     def loss(self, output: PolicyOutput, values: Tensor, batch: Batch, coefficients: Coefficients) -> LossTerms:
         """Computes the loss."""
         return ppo_loss(output, values, batch, coefficients)

@@ -42,6 +42,8 @@ class IMPALATrainer(ActorCriticTrainer):
         UserError: The settings do not fit the behavior.
     """
 
+    settings_model = IMPALAHyperparameters
+
     def __init__(self, context: TrainerContext) -> None:
         hyper = self.own_hyperparameters(context, IMPALAHyperparameters)
         self._targets = VTraceTargets(hyper.lambd, hyper.rho_bar, hyper.c_bar)

@@ -36,7 +36,7 @@ from learner.training.buffers.columns import (
 )
 from learner.training.networks.group import GroupActorCritic, GroupCritic, Mates, Taken
 from learner.training.networks.kept import Columns, KeptBytes, kept_bytes
-from learner.training.networks.policy import PolicyNetwork, PolicyOutput
+from learner.training.networks.policy import PolicyNetwork, PolicyOutput, build_policy
 from learner.training.networks.value import Sequences
 from learner.training.trainers.actor_critic.experience import Estimates, ExperienceMaker, Recorded
 from learner.training.trainers.actor_critic.loss import (
@@ -143,6 +143,7 @@ class POCATrainer(ActorCriticTrainer):
         UserError: The settings do not fit the behavior.
     """
 
+    settings_model = POCAHyperparameters
     maker_type = GroupExperienceMaker
 
     @classmethod
@@ -152,7 +153,7 @@ class POCATrainer(ActorCriticTrainer):
         """Builds policy and critic on torch's default device; see `ActorCriticTrainer.build_networks`."""
         network = settings.network_settings
         signals = len(settings.reward_signals.active())
-        policy = PolicyNetwork(spec, network, generator)
+        policy = build_policy(PolicyNetwork, spec, network, generator)
         return GroupActorCritic(policy, GroupCritic(spec, network, signals, generator))
 
     @classmethod

@@ -27,6 +27,8 @@ class PPOTrainer(ActorCriticTrainer):
         UserError: The settings do not fit the behavior.
     """
 
+    settings_model = PPOHyperparameters
+
     def loss(self, output: PolicyOutput, values: Tensor, batch: Batch, coefficients: Coefficients) -> LossTerms:
         """Computes the loss."""
         return ppo_loss(output, values, batch, coefficients)

@@ -15,6 +15,7 @@ from learner.shared.exits import ExitCode, UserError
 from learner.shared.settings.hyperparameters import SACHyperparameters
 from learner.shared.settings.trainer import TrainerSettings
 from learner.training.networks.kept import KeptBytes
+from learner.training.networks.policy import build_policy
 from learner.training.networks.squashed import SquashedPolicyNetwork, draw
 from learner.training.networks.twin import TwinCritic, values_of_actions
 from learner.training.optimizers.adam import FlatAdam
@@ -108,6 +109,7 @@ class SACTrainer(OffPolicyTrainer):
         UserError: The settings do not fit the behavior.
     """
 
+    settings_model = SACHyperparameters
     networks: SACNetworks
 
     def __init__(self, context: TrainerContext) -> None:
@@ -122,7 +124,7 @@ class SACTrainer(OffPolicyTrainer):
         hyper, network = settings.hyperparameters, settings.network_settings
         if not isinstance(hyper, SACHyperparameters):
             raise TypeError(f"{type(hyper).__name__} is not the type of sac's hyperparameters")
-        policy = SquashedPolicyNetwork(spec, network, generator)
+        policy = build_policy(SquashedPolicyNetwork, spec, network, generator)
         critic = TwinCritic(spec, network, len(settings.reward_signals.active()), generator)
         return SACNetworks(policy, critic, _temperatures(spec, hyper))
 

@@ -81,7 +81,7 @@ def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        ("failing", "RuntimeError: validator broken; the package must be repaired"),
+        ("failing", "RuntimeError: validator broken; its code must be repaired"),
         ("unresolved", "'NoSuchType' is not defined"),
         ("unwritable", "serializer broken"),
         ("needing", "need: is required but missing"),

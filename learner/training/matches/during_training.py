@@ -136,6 +136,11 @@ class EvaluationManager(RunPart):
         if trainer.is_training:
             self._opponents.trainer_added(trainer)
 
+    def service_changed(self, service: ServiceSettings) -> None:
+        """Takes over another number of episodes, from the next evaluation on."""
+        self._settings = service.evaluation
+        self._opponents.settings = service.evaluation
+
     def after_turn(self, trainers: Trainers) -> None:
         """Begins, continues or ends an evaluation, and keeps what is best by training returns."""
         if self._running is not None:

@@ -79,12 +79,12 @@ def test_a_change_is_recorded_and_outlives_processes(processes: Processes) -> No
 
     os.kill(learner.trainers[0], signal.SIGKILL)
     learner.wait_for(lambda: is_back(learner, 2, 1), "the trainers are back", actor)
-    assert steps_of(learner) == 2 * 10**8
+    learner.wait_for(lambda: steps_of(learner) == 2 * 10**8, "the trainers have told the last step", actor)
     learner.signal(signal.SIGTERM)
     assert learner.wait() == 0, learner.said()
     again = processes.learner(run_file, "--resume", port=port)
     again.wait_for(lambda: is_back(again, 3, 1), "the learner is back", actor)
-    assert steps_of(again) == 2 * 10**8
+    again.wait_for(lambda: steps_of(again) == 2 * 10**8, "the trainers have told the last step", actor)
     assert "CartPole.beta is 0.0, was 0.25" in command(processes, again, "--undo").out()
     assert steps_of(again) == 10**8
     assert [each["event"] for each in journal(again.folder)][3:] == ["setting_undone"] * 3
@@ -92,7 +92,7 @@ def test_a_change_is_recorded_and_outlives_processes(processes: Processes) -> No
     assert again.wait() == 0, again.said()
     events: Any = EventAccumulator(str(again.folder / NAME))  # type: ignore[no-untyped-call]
     events.Reload()
-    assert "Changes/text_summary" in events.Tags()["tensors"]
+    assert "Changes" in events.Tags()["tensors"]
 
 
 @pytest.mark.parametrize(("trainer", "env"), [("ppo", "CartPole-v1"), ("sac", "Pendulum-v1")])

@@ -84,10 +84,10 @@ class EvaluationManager(RunPart):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.obstacle = ""
-        self._settings = service.evaluation
         self._roster = roster
         self._send = send
         self._opponents = opponents
+        self.service_changed(service)
         self._lessons = lessons
         self._revision = lessons.revision
         self._meters = meters

@@ -225,7 +225,7 @@ class Steering(RunPart):
             first.setdefault(entry.path, entry.old)
             last[entry.path] = entry.new
         # The value is already the new one if this trainer is added for a second time.
-        kept = {path: value for path, value in last.items() if _value(block, path) in {first[path], value}}
+        kept = {path: value for path, value in last.items() if _value(block, path) in (first[path], value)}
         try:
             block = _validated(place, block, kept) if kept else block
         except SettingRefused as error:
@@ -292,18 +292,17 @@ def _validated(place: Path, block: Block, values: Mapping[Path, Value]) -> Block
         SettingRefused: A value is invalid, by itself or with the others.
     """
     tree: Any = block.model_dump(mode="json")
-    for path, value in values.items():
-        if _block(path) == place:
-            *blocks, key = _below(path)
-            functools.reduce(lambda found, each: found[each], blocks, tree)[key] = value
     try:
+        for path in (path for path in values if _block(path) == place):
+            *blocks, key = _below(path)
+            functools.reduce(lambda found, each: found[each], blocks, tree)[key] = values[path]
         return type(block).model_validate(tree)
     except ValidationError as error:
         problems = Problems(place[-1])
         problems.add_validation(error)
         raise SettingRefused(problems.errors[0]) from None
-    except UserError as error:  # of a package
-        raise SettingRefused(f"{place[-1]}: {error.message}") from None
+    except (UserError, LookupError, TypeError) as error:  # of a package, or of a saved path that no longer exists
+        raise SettingRefused(f"{place[-1]}: {error}") from None
 
 
 def _entry(path: Any, old: SettingValue, new: SettingValue) -> _Entry:

@@ -164,7 +164,7 @@ class Trainer(ABC):
         self.settings_changed()
 
     def settings_changed(self) -> None:
-        """Called when `trainer_settings` have changed; computes again what was computed from `Live` ones."""
+        """Computes again what depends on `Live` settings; called when they have changed, and by `__init__` of Rollcast's trainers."""
         return
 
     def obstacle_to(self, settings: TrainerSettings) -> str:

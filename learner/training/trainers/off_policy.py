@@ -111,6 +111,7 @@ class OffPolicyTrainer(ReplayTrainer):
             )
             for name in self.optimizers
         }
+        self._set_rates()
         for optimizer in self._clipped:
             optimizer.max_grad_norm = hyper.max_grad_norm
         if self.cloning is not None:
@@ -247,8 +248,7 @@ class OffPolicyTrainer(ReplayTrainer):
 
     def _begin_updates(self) -> None:
         """Sets the learning rates, publishes the statistics, and stores the state that a faulty turn restores."""
-        for name, optimizer in self.optimizers.items():
-            optimizer.learning_rate = self._learning_rates[name].at(self.get_step)
+        self._set_rates()
         self.stats_reporter.add_stat("Policy/Learning Rate", self._learning_rate)
         if self._statistics_changed:
             self.statistics.publish()
@@ -262,6 +262,10 @@ class OffPolicyTrainer(ReplayTrainer):
                 self.auxiliaries.state_dict(),
             )
             self._updates_since_snapshot = 0
+
+    def _set_rates(self) -> None:
+        for name, optimizer in self.optimizers.items():
+            optimizer.learning_rate = self._learning_rates[name].at(self.get_step)
 
     def _update_once(self) -> None:
         """Takes one gradient step; reward signals train on the same steps at their own rate."""

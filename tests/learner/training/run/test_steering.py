@@ -233,6 +233,10 @@ def test_another_start_continues_with_the_changes() -> None:
         assert (later.trainer.get_max_steps, later.told[-1].target_return) == (2000, 200.0)
         assert later.undo() == {f"{NAME}.max_steps": 1000}
         assert later.undo().get(f"{NAME}.beta") == (None if hyper else 0.1)
+    gone = {"groups": [[[["behaviors", NAME, "hyperparameters", "gone"], None, 1]], *state["groups"]]}
+    run.steering.load_state_dict(gone)
+    run.steering.trainer_added(steered().trainer)
+    assert run.steering.state_dict()["groups"] == [[[["rollcast", "target_return"], 100.0, 200.0]]]
     replaced = run.another(target_return=300.0)
     replaced.load_state_dict(state)
     assert replaced.changed() == {}

@@ -242,7 +242,9 @@ class Operator:
             raise UserError(ExitCode.USAGE, str(error)) from None
         except Refused as refused:
             code = _exit_code(refused)
-            text = f"the request to the learner at {self.address} failed: {refused}"
+            text = str(refused)
+            if code is not ExitCode.USAGE:
+                text = f"the request to the learner at {self.address} failed: {text}"
             if code is ExitCode.NOT_ALLOWED:
                 why = _MISSING_TOKEN if refused.reason == "NO_TOKEN" else str(refused)
                 text = f"the learner at {self.address} refused this command: {why}"

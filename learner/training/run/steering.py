@@ -14,7 +14,6 @@ from typing import Any, Final, TypeVar
 import structlog
 from pydantic import ValidationError
 from rollcast.errors import SettingRefused
-from rollcast.text import printable
 
 from learner.link.control import Request, RequestKind, SettingChange, SettingValue
 from learner.shared.exits import UserError
@@ -141,7 +140,7 @@ class Steering(RunPart):
         Raises:
             SettingRefused: There is no such setting, several behaviors have it, or it cannot change.
         """
-        shown = repr(printable(name, _MOST_CHARACTERS))
+        shown = repr(name[:_MOST_CHARACTERS])
         first, _, parameter = name.partition(".")
         if first == _LESSON and first not in trainers:
             if parameter in self._lessons.numbers():
@@ -212,9 +211,9 @@ class Steering(RunPart):
             return names.index(value)
         if text.isdecimal() and len(text) <= len(str(len(names))) and 1 <= int(text) <= len(names):
             return int(text) - 1
-        shown = printable(text, _MOST_CHARACTERS)
+        shown = repr(text[:_MOST_CHARACTERS])
         raise SettingRefused(
-            f"{_name(path)}: there is no lesson {shown!r}; give {', '.join(names)}, or 1 to {len(names)}"
+            f"{_name(path)}: there is no lesson {shown}; give {', '.join(names)}, or 1 to {len(names)}"
         )
 
     def _in_force(self, place: Path, block: Block) -> Block:
@@ -282,7 +281,7 @@ def _value(block: SettingsModel, path: Path) -> Any:
 def _unknown(name: str, known: list[str]) -> str:
     near = did_you_mean(name[:_MOST_CHARACTERS], known)
     others = f"; these can change: {', '.join(known)}" if known else ""
-    return f"there is no setting {printable(name, _MOST_CHARACTERS)!r}{near or others}"
+    return f"there is no setting {name[:_MOST_CHARACTERS]!r}{near or others}"
 
 
 def _validated(place: Path, block: Block, values: Mapping[Path, Value]) -> Block:

@@ -17,8 +17,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from learner.shared.exits import ExitCode
 from tests.e2e.lockstep import Actor, Run, differences, meanwhile, playing, settings
 from tests.e2e.processes import Child, LearnerProcess, Processes, wait_until
-from tests.e2e.runs import cartpole, write_run
-from tests.e2e.test_library import settings as small_run
+from tests.e2e.runs import cartpole, small, write_run
 from tests.e2e.test_trainer_deaths import is_back
 from tests.ports import reserve_ports
 
@@ -100,7 +99,9 @@ def test_a_live_run_trains_with_another_learning_rate(tmp_path: Path, trainer: s
     """From the next update on, the curve of the learning rate has the value that Python set, and then the one before."""
     hyper = {"learning_rate": 1e-3, "learning_rate_schedule": "constant", "batch_size": 64}
     hyper |= {"steps_per_update": 20} if trainer == "sac" else {"buffer_size": 256}
-    given = small_run(trainer_type=trainer, hyperparameters=hyper, summary_freq=256)
+    ports = {"torch_threads": 1, "address": "127.0.0.1:0", "http_address": "127.0.0.1:0"}
+    behavior = small(trainer_type=trainer, hyperparameters=hyper, summary_freq=256)
+    given = {"behaviors": {"Pole": behavior}, "rollcast": ports}
     with rollcast.train(env, given, wait=False, target_return=None, results_dir=tmp_path) as run:
 
         def rates() -> list[float]:

@@ -26,6 +26,7 @@ log = structlog.get_logger(__name__)
 _ACTION: Final = "resume with rollcast resume, the button of the status page, or SIGUSR2"
 _PAUSE_SECONDS = 60.0
 """Longest wait of a pause for the end of the current update, in seconds."""
+_PAUSES: Final = frozenset({RequestKind.PAUSE, RequestKind.RESUME})
 _SAVE_SECONDS: Final = 300.0
 """Seconds allowed for a checkpoint."""
 
@@ -136,10 +137,7 @@ class RunControl:
         with self._lock:
             before = self._is_paused
             kind, asked = self._asked.pop(answer.number, (RequestKind.SAVE, None))
-            if not answer.reason and kind in {
-                RequestKind.PAUSE,
-                RequestKind.RESUME,
-            }:  # even if the caller no longer waits
+            if not answer.reason and kind in _PAUSES:  # even if the caller no longer waits
                 self._is_paused = kind is RequestKind.PAUSE
                 self._send(SetHold(HoldReason.PAUSED, active=self._is_paused))
             is_paused = self._is_paused

@@ -195,6 +195,40 @@ class Run:
         """
         return Path(self._operator().save_checkpoint()).absolute()
 
+    def set(self, name: str | None = None, value: object = None, /, **values: object) -> dict[str, Any]:
+        """Changes settings from the next update on, several at once all or none.
+
+            run.set("learning_rate", 1e-4)
+            run.set(learning_rate=1e-4, beta=0.01)
+            run.set("Walker.max_steps", 2_000_000)  # one of several behaviors
+
+        `rollcast set --help` lists what can change. A change is recorded, and lasts until `undo`.
+
+        Args:
+            name: Name of a setting.
+            value: Its new value.
+            values: Further settings.
+
+        Returns:
+            The new values by name; settings that already had theirs are left out.
+
+        Raises:
+            UserError: A setting is unknown, cannot change while the run trains, or cannot have this value.
+        """
+        given = {**({} if name is None else {name: value}), **values}
+        if not given:
+            raise UserError(ExitCode.USAGE, "give a setting and its value: run.set('learning_rate', 1e-4)")
+        texts = {key: each if isinstance(each, str) else json.dumps(each) for key, each in given.items()}
+        return {each["name"]: each["new"] for each in self._operator().set(texts)}
+
+    def undo(self) -> dict[str, Any]:
+        """Undoes the last change by `set`, or by another operator, that is not undone; returns what is in force by name.
+
+        Raises:
+            UserError: There is none.
+        """
+        return {each["name"]: each["new"] for each in self._operator().undo()}
+
     def history(self, behavior: str | None = None) -> dict[str, NDArray[np.float64]]:
         """Returns the statistics that the run has written, by name; ``pandas.DataFrame(run.history())`` is their table.
 

@@ -262,6 +262,10 @@ def _add_operator_command(parser: argparse.ArgumentParser, function: Callable[[a
     parser.add_argument(
         "which", nargs="?", metavar="RUN", help="folder or id of the run (default: the only running one)"
     )
+    if function is _set:
+        parser.description, parser.formatter_class = _ABOUT_SET, argparse.RawDescriptionHelpFormatter
+        parser.add_argument("changes", nargs="*", metavar="KEY=VALUE", help="a setting and its new value")
+        parser.add_argument("--undo", action="store_true", help="undo the last change that is not undone")
     if function is not _page:  # it reads the run folder and calls no learner
         parser.add_argument("--control", metavar="HOST:PORT", help="address of the learner's status page")
         for flag, name, text in _IDENTITY:
@@ -486,6 +490,38 @@ def _drain(parsed: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
+_ABOUT_SET = """\
+Changes settings while a run trains, from its next update on; several at once, all or none:
+
+  learning_rate=1e-4          hyperparameters of schedules and losses, such as beta, epsilon, num_epoch
+  CartPole.max_steps=1e6      with the behavior, if the run has several
+  target_return=475           null for none
+  evaluation.episodes=50      episodes, or games against each opponent
+  lesson.length=2             an environment parameter's lesson, by name or number
+
+A change lasts, over restarts and --resume too, until it is undone or the run file sets another value."""
+
+
+def _set(parsed: argparse.Namespace) -> int:
+    if parsed.which is not None and "=" in parsed.which:
+        parsed.which, parsed.changes = None, [parsed.which, *parsed.changes]
+    values = dict[str, str]()
+    for change in parsed.changes:
+        name, sign, text = change.partition("=")
+        if not sign or not name.strip() or name.strip() in values:
+            raise UserError(ExitCode.USAGE, f"{change!r}: must have the form KEY=VALUE, each key once; see --help")
+        values[name.strip()] = text.strip()
+    if bool(values) == parsed.undo:
+        raise UserError(ExitCode.USAGE, "give either KEY=VALUE, such as learning_rate=1e-4, or --undo; see --help")
+    operator = _operator(parsed)
+    changes = operator.undo() if parsed.undo else operator.set(values)
+    for each in changes:
+        _say(str(each.get("text")))
+    if not changes:
+        print("nothing changed: these are the values already")
+    return ExitCode.OK
+
+
 def _release(parsed: argparse.Namespace) -> int:
     released = _operator(parsed).release(parsed.actor, parsed.principal)
     print(f"released {released} actor{'s' if released != 1 else ''}")
@@ -523,6 +559,7 @@ _COMMANDS: Mapping[str, Callable[[argparse.ArgumentParser], None]] = {
     "pause": lambda parser: _add_operator_command(parser, _pause),
     "resume": lambda parser: _add_operator_command(parser, _resume),
     "save": lambda parser: _add_operator_command(parser, _save),
+    "set": lambda parser: _add_operator_command(parser, _set),
     "drain": lambda parser: _add_operator_command(parser, _drain),
     "release": lambda parser: _add_operator_command(parser, _release),
     "healthcheck": lambda parser: _add_operator_command(parser, _healthcheck),

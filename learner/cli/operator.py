@@ -44,10 +44,13 @@ from learner.start.list_runs import list_runs, run_places, state_of
 
 SAVE_SECONDS = 130.0
 """More than a learner waits for a checkpoint."""
+CHANGE_SECONDS: Final = 65.0
+"""More than a learner waits for the current update."""
 _NONCE_BYTES: Final = 32
 _MAX_NAMES: Final = 8
 _MAX_NAME_CHARS: Final = 80
 _NOT_SAVED = frozenset({"CHECKPOINT_FAILED", "CHECKPOINT_LATE", "NOTHING_TO_SAVE"})
+_WRONG_WORDS = frozenset({"BAD_CHANGE", "SETTING_REFUSED"})
 _MISSING_TOKEN: Final = "the learner requires a token: give --token-file FILE"  # noqa: S105 - says that there is none
 
 
@@ -72,7 +75,7 @@ class Operator:
 
     The exit code is UNREACHABLE if the learner does not answer or cannot carry out the request, NOT_ALLOWED if it refuses
     the request, PROTOCOL_MISMATCH if the server is not a learner, NOT_SAVED if there is no checkpoint, USAGE if a file of
-    the identity cannot be used.
+    the identity cannot be used or a setting cannot change.
 
     Args:
         address: Address of the learner's HTTP port.
@@ -163,6 +166,25 @@ class Operator:
         """Ends the run; with `final` the actors exit too."""
         self.act("drain", {"final": str(int(final))})
 
+    def set(self, values: Mapping[str, str]) -> list[dict[str, Any]]:
+        """Changes settings while the run trains, all or none.
+
+        Args:
+            values: New values as text, by name.
+
+        Returns:
+            The changes: ``name``, ``old``, ``new``, and all of it in words as ``text``.
+        """
+        return self._changes("set", values)
+
+    def undo(self) -> list[dict[str, Any]]:
+        """Undoes the last change of settings, and returns what has changed, as `set` does."""
+        return self._changes("undo", {})
+
+    def _changes(self, action: str, values: Mapping[str, str]) -> list[dict[str, Any]]:
+        changes = self.act(action, values, seconds=CHANGE_SECONDS).get("changes")
+        return [each for each in changes if isinstance(each, dict)] if isinstance(changes, list) else []
+
     def release(self, actor_name: str, principal: str | None) -> int:
         """Lets an actor that is shut out in again; returns the number of actors of this name."""
         whose = {} if principal is None else {"principal": principal}
@@ -220,7 +242,9 @@ class Operator:
             raise UserError(ExitCode.USAGE, str(error)) from None
         except Refused as refused:
             code = _exit_code(refused)
-            text = f"the request to the learner at {self.address} failed: {refused}"
+            text = str(refused)
+            if code is not ExitCode.USAGE:
+                text = f"the request to the learner at {self.address} failed: {text}"
             if code is ExitCode.NOT_ALLOWED:
                 why = _MISSING_TOKEN if refused.reason == "NO_TOKEN" else str(refused)
                 text = f"the learner at {self.address} refused this command: {why}"
@@ -317,6 +341,8 @@ def _places(results_dir: Path) -> Iterator[Path]:
 def _exit_code(refused: Refused) -> ExitCode:
     if refused.reason in _NOT_SAVED:
         return ExitCode.NOT_SAVED
+    if refused.reason in _WRONG_WORDS:
+        return ExitCode.USAGE
     return ExitCode.NOT_ALLOWED if 400 <= refused.status < 500 and refused.reason != "BUSY" else ExitCode.UNREACHABLE
 
 

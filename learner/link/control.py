@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import enum
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from learner.shared.exits import ExitCode
 from learner.shared.observe.summary import BehaviorSummary
 from learner.shared.observe.view import RunView
+
+SettingValue: TypeAlias = bool | int | float | str | None
+"""A value of a setting that can change while a run trains."""
 
 
 class RequestKind(enum.StrEnum):
@@ -17,6 +22,8 @@ class RequestKind(enum.StrEnum):
     PAUSE = "pause"
     RESUME = "resume"
     SAVE = "save"
+    SET = "set"
+    UNDO = "undo"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +33,39 @@ class Request:
     Attributes:
         number: Number of the request; repeated in the answer.
         kind: The requested action.
+        values: With SET, the new values of settings, as text, by name.
+        principal: With SET and UNDO, who requests it.
     """
 
     number: int
     kind: RequestKind
+    values: Mapping[str, str] = field(default_factory=dict)
+    principal: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SettingChange:
+    """A setting that has changed while the run trains.
+
+    Attributes:
+        name: Name with which it can be changed again: ``CartPole.learning_rate``, ``target_return``, ``lesson.length``.
+        old: Value before.
+        new: Value from the next update on.
+    """
+
+    name: str
+    old: SettingValue
+    new: SettingValue
+
+    @property
+    def text(self) -> str:
+        """The change in words."""
+        return f"{self.name} is {in_words(self.new)}, was {in_words(self.old)}"
+
+
+def in_words(value: SettingValue) -> str:
+    """Returns a value as a run file has it."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +77,14 @@ class Answer:
         path: Path of the saved run state; empty for other requests.
         reason: Reason of the error (`rollcast.errors`); empty on success.
         message: Message of the error, for people.
+        changes: With SET and UNDO, what has changed; settings that already had the value are left out.
     """
 
     number: int
     path: str = ""
     reason: str = ""
     message: str = ""
+    changes: tuple[SettingChange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,6 +178,7 @@ class Stats:
         busy_seconds: Seconds in which the trainers' thread worked instead of waiting for work.
         is_paused: Whether training is paused.
         gpu: Memory of the training device; None unless the device is a GPU.
+        changed: Settings of the service that have another value than at the start, by name.
     """
 
     made_at: float
@@ -191,6 +192,7 @@ class Stats:
     busy_seconds: float = 0.0
     is_paused: bool = False
     gpu: GpuUse | None = None
+    changed: Mapping[str, float | None] = field(default_factory=dict)
 
 
 ToFront = (

@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from learner.shared.settings.trainer import TrainerSettings
+
 
 class TurnKind(enum.StrEnum):
     """An action that all ranks take."""
@@ -17,6 +19,8 @@ class TurnKind(enum.StrEnum):
     """End a round of lock-step, which has experience up to a sequence number."""
     UPDATE = "update"
     """Train on what was collected."""
+    SET = "set"
+    """Take over changed settings."""
     FINISH = "finish"
     """End the training of the behavior."""
 
@@ -31,6 +35,7 @@ class Turn:
         kind: What is done.
         through: Sequence of the newest chunk that is taken; 0 if none is.
         players: Sessions whose experience belongs to the round, with RELEASE.
+        settings: The behavior's settings from now on, with SET.
     """
 
     number: int
@@ -38,6 +43,7 @@ class Turn:
     kind: TurnKind
     through: int = 0
     players: frozenset[str] = frozenset()
+    settings: TrainerSettings | None = None
 
 
 @dataclass(frozen=True, slots=True)

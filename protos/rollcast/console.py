@@ -98,6 +98,7 @@ COMMANDS: Final[Mapping[str, _Command]] = {
     "pause": _Command(_LEARNER, _WATCH, "pause training and hold the actors"),
     "resume": _Command(_LEARNER, _WATCH, "end a pause"),
     "save": _Command(_LEARNER, _WATCH, "save a checkpoint now"),
+    "set": _Command(_LEARNER, _WATCH, "change settings while a run trains, or undo the last change"),
     "drain": _Command(_LEARNER, _WATCH, "save and end a run; its actors exit"),
     "release": _Command(_LEARNER, _WATCH, "let an actor that is shut out for faults of form in again"),
     "healthcheck": _Command(_LEARNER, _WATCH, "exit with 0 if the learner accepts actors, or waits for its trainers"),

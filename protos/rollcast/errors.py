@@ -1,7 +1,7 @@
 """Errors on the wire: one class per reason, the same class on both sides.
 
     WireError
-    |- MalformedChunk  BadSpec  BadRequest                          INVALID_ARGUMENT: a fault of the sender
+    |- MalformedChunk  BadSpec  BadRequest  SettingRefused          INVALID_ARGUMENT: a fault of the sender
     |- SpecMismatch  UnknownBehavior  StepTooLarge                  FAILED_PRECONDITION: configuration
     |- RingTooSmall  Untrainable                                    FAILED_PRECONDITION: configuration
     |- CreditExceeded                                               FAILED_PRECONDITION: a fault of the sender
@@ -231,6 +231,12 @@ class CheckpointFailed(WireError):
     """A checkpoint could not be written."""
 
     default_code = grpc.StatusCode.INTERNAL
+
+
+class SettingRefused(WireError):
+    """An operator sets what is unknown, cannot change while the run trains, or cannot have this value."""
+
+    default_code = grpc.StatusCode.INVALID_ARGUMENT
 
 
 class Unexpected(WireError):

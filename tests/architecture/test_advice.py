@@ -55,7 +55,7 @@ TRAINER = ("rollcast trainer",)
 COMPARE = ("rollcast compare",)
 TOURNAMENT = ("rollcast tournament",)
 EVALUATE = ("rollcast evaluate",)
-OPERATORS = tuple(f"rollcast {name}" for name in ("status", "pause", "resume", "save", "drain", "release"))
+OPERATORS = tuple(f"rollcast {name}" for name in ("status", "pause", "resume", "save", "set", "drain", "release"))
 OWNERS = {"learner": ("rollcast serve",), "actor": ACTORS}
 """Whose flag it is where a message says so: "the learner's --address"; one of these commands must have it."""
 OWNER = re.compile(r"\b(learner|actor)'s (?:\w+ )?$")

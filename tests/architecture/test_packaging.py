@@ -114,6 +114,7 @@ def test_the_operators_commands_need_no_extra(tmp_path: Path) -> None:
     called = [
         [name, *words] for name in ("status", "pause", "resume", "save", "drain", "healthcheck") for words in asked
     ]
+    called += [["set", "--undo", *words] for words in asked]
     called += [["page", *words] for words in asked[1:]] + [["runs", *asked[2]], ["release", "actor", *asked[0]]]
     program = f"import sys\nsys.modules.update(dict.fromkeys({hidden}))\nfrom learner.cli.cli import main\n"
     program += f"print([int(main(words)) for words in {called}])"

@@ -35,7 +35,7 @@ def test_reasons_named_in_the_proto_files_exist() -> None:
     text = "\n".join(path.read_text(encoding="utf-8") for path in (PROTOS / "rollcast" / "v1").glob("*.proto"))
     promised = {word for block in re.findall(r"// Errors:(?:.*\n\s*//)*.*", text) for word in reasons(block)}
     assert promised <= set(BY_REASON)
-    of_operators = {"NOTHING_TO_SAVE", "CHECKPOINT_FAILED", "NOT_QUARANTINED"}  # over HTTP
+    of_operators = {"NOTHING_TO_SAVE", "CHECKPOINT_FAILED", "NOT_QUARANTINED", "SETTING_REFUSED"}  # over HTTP
     assert (
         set(BY_REASON) - promised <= {"UNEXPECTED", "POLICY_CORRUPT", "UNAUTHENTICATED", "NOT_ALLOWED"} | of_operators
     )

@@ -1,6 +1,6 @@
 """Records who changed a run: `audit.jsonl` in the run folder, one JSON object per line, readable by its owner only.
 
-A line has `time`, `action` (pause, resume, save, drain, release, stop, revoke), `principal` and `role` (null for a signal, which has
+A line has `time`, `action` (pause, resume, save, set, undo, drain, release, stop, revoke), `principal` and `role` (null for a signal, which has
 none), `via` (http, signal, token_file), `peer` (address, or name of the signal) and `result` (`ok`, or the
 reason of an error).
 """

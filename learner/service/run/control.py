@@ -6,16 +6,16 @@ import contextlib
 import queue
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import Final
 
 import structlog
 from rollcast.enums import HoldReason
-from rollcast.errors import CheckpointFailed, Draining, NothingToSave, WireError
+from rollcast.errors import CheckpointFailed, Draining, NothingToSave, SettingRefused, WireError
 
-from learner.link.control import Answer, Request, RequestKind
+from learner.link.control import Answer, Request, RequestKind, SettingChange
 from learner.link.to_front import Send, SetHold
 from learner.service.identity.audit import Audit, Requester
 from learner.service.run.stopping import OPERATOR
@@ -26,6 +26,7 @@ log = structlog.get_logger(__name__)
 _ACTION: Final = "resume with rollcast resume, the button of the status page, or SIGUSR2"
 _PAUSE_SECONDS = 60.0
 """Longest wait of a pause for the end of the current update, in seconds."""
+_PAUSES: Final = frozenset({RequestKind.PAUSE, RequestKind.RESUME})
 _SAVE_SECONDS: Final = 300.0
 """Seconds allowed for a checkpoint."""
 
@@ -38,6 +39,7 @@ class RunControl:
         is_ending: Returns whether the run was asked to end; callable from any thread.
         request_stop: Asks the run to end; callable from any thread.
         send: Sends the service a command, to hold actors during a pause.
+        on_changed: Called with the changes of settings, in the thread of `answer`.
     """
 
     def __init__(
@@ -47,8 +49,10 @@ class RunControl:
         is_ending: Callable[[], bool],
         request_stop: Callable[[str, bool], None],
         send: Send,
+        on_changed: Callable[[tuple[SettingChange, ...]], object] = lambda _: None,
     ) -> None:
         self._ask = ask
+        self._on_changed = on_changed
         self._is_ending = is_ending
         self._request_stop = request_stop
         self._send = send
@@ -108,6 +112,22 @@ class RunControl:
             raise CheckpointFailed(answer.message)
         return answer.path
 
+    def change(self, values: Mapping[str, str], principal: str) -> tuple[SettingChange, ...]:
+        """Changes settings after the current update, all or none; without values, undoes the last change.
+
+        Raises:
+            Draining: The run is ending.
+            SettingRefused: A name or a value is refused, or there is nothing to undo.
+            TimeoutError: The current update takes too long; the change follows it.
+        """
+        self._refuse_at_end("changed", is_refused=self._is_ending())
+        kind = RequestKind.SET if values else RequestKind.UNDO
+        answer = self._requested(kind, values, principal).result(_PAUSE_SECONDS)
+        if answer.reason == SettingRefused.default_reason:
+            raise SettingRefused(answer.message)
+        self._refuse_at_end("changed", is_refused=bool(answer.reason))
+        return answer.changes
+
     def drain(self, *, final: bool) -> None:
         """Asks the run to end, and returns at once."""
         self._request_stop(OPERATOR, final)
@@ -117,10 +137,12 @@ class RunControl:
         with self._lock:
             before = self._is_paused
             kind, asked = self._asked.pop(answer.number, (RequestKind.SAVE, None))
-            if not answer.reason and kind is not RequestKind.SAVE:  # even if the caller no longer waits
+            if not answer.reason and kind in _PAUSES:  # even if the caller no longer waits
                 self._is_paused = kind is RequestKind.PAUSE
                 self._send(SetHold(HoldReason.PAUSED, active=self._is_paused))
             is_paused = self._is_paused
+        if answer.changes:
+            self._on_changed(answer.changes)
         if asked is not None:
             asked.set_result(answer)
         if is_paused is not before:
@@ -139,13 +161,15 @@ class RunControl:
         if is_refused:
             raise Draining(f"the run is ending: it can no longer be {what}")
 
-    def _requested(self, kind: RequestKind) -> Future[Answer]:
+    def _requested(
+        self, kind: RequestKind, values: Mapping[str, str] = MappingProxyType({}), principal: str = ""
+    ) -> Future[Answer]:
         asked: Future[Answer] = Future()
         with self._lock:
             self._last += 1
             number = self._last
             self._asked[number] = kind, asked
-        self._ask(Request(number, kind))
+        self._ask(Request(number, kind, values, principal))
         if self._is_closed:
             self.answer(_ended(number))
         return asked

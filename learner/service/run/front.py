@@ -191,6 +191,7 @@ class Front:
             is_ending=self.stopping.asked.is_set,
             request_stop=self.stopping.ask_anywhere,
             send=link.to_front.send,
+            on_changed=self.run_status.note_changes,
         )
         link.to_front.divert(Answer, self.control.answer)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from learner.link.control import SettingChange
 from learner.link.to_front import Stats
 from learner.service.ingest.behaviors import Behavior, BehaviorTable
 from learner.service.ingest.ledger import Ledger, LedgerBooks
@@ -89,6 +90,7 @@ class RunStatus:
             "milestones": {name: notes.milestones.state_dict() for name, notes in self._notes.items()},
             "news": {name: self._trainer(name).state_dict() for name in self._notes},
             "history": self.history.state_dict(),
+            "marks": self.history.marks(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -102,18 +104,23 @@ class RunStatus:
         for name, kept in state["news"].items():
             self._note(name).kept = TrainerStats.from_state(kept)
         self.history.load_state_dict(state["history"])
+        self.history.load_marks(state.get("marks", ()))
 
     def take_stats(self, stats: Stats) -> None:
         """Stores the trainers' statistics; called in the thread of the service."""
         self.stats = stats
         for name in stats.trainers:
-            self._note(name)
+            self._note(name).milestones.target_return = self._target_return
         for name in stats.at_target:
             behavior = self._behaviors.by_name(name)
             if behavior is not None:
                 milestones = self._note(name).milestones
                 milestones.note_steps(self._sessions.steps_taken(behavior.index))
                 milestones.note_target()
+
+    def note_changes(self, changes: Iterable[SettingChange]) -> None:
+        """Marks changes of settings in the curves."""
+        self.history.mark(self.uptime_seconds, "; ".join(each.text for each in changes))
 
     @property
     def stats_age_seconds(self) -> float:
@@ -207,6 +214,10 @@ class RunStatus:
                 )
         return tuple(troubles)
 
+    @property
+    def _target_return(self) -> float | None:
+        return self.stats.changed.get("target_return", self._service.target_return)
+
     def behavior_state(self, behavior: Behavior) -> BehaviorState:
         """Returns the state of one behavior."""
         news, queue = self._trainer(behavior.name), behavior.queue
@@ -227,11 +238,11 @@ class RunStatus:
             version=news.version,
             env_steps_taken=taken,
             env_steps_trained=news.env_steps_trained,
-            max_steps=behavior.settings.max_steps,
+            max_steps=news.max_steps or behavior.settings.max_steps,
             steps_per_second=self._note(behavior.name).rate.per_second,
             episodes=news.episodes,
             mean_return_100=news.mean_return,
-            target_return=self._service.target_return,
+            target_return=self._target_return,
             queued_steps=queue.queued_steps,
             queued_bytes=queue.queued_bytes,
             queue_capacity_bytes=queue.capacity_bytes,
@@ -252,7 +263,7 @@ class RunStatus:
         if behavior not in self._notes:
             with self._adding:
                 if behavior not in self._notes:
-                    milestones = Milestones(self._clock, target_return=self._service.target_return)
+                    milestones = Milestones(self._clock, target_return=self._target_return)
                     fresh = _BehaviorNotes(milestones, WindowedRate(clock=self._clock))
                     self._notes = {**self._notes, behavior: fresh}
         return self._notes[behavior]

@@ -6,17 +6,20 @@ import bisect
 import math
 import threading
 from array import array
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from learner.shared.observe.behavior_state import FIELDS
+from learner.shared.saved_values import number
 
 COLUMNS: Final = ("t", *(each.curve for each in FIELDS if each.curve))
 """``t`` is the time that learners of this run were up, in seconds, over all starts; losses and similar values are those
 of the last update.
 """
 MAX_POINTS: Final = 1000
+MAX_MARKS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +30,13 @@ class HistoryView:
         behavior: Name of the behavior.
         interval_seconds: Time between two points; doubles each time the history is full.
         columns: ``[N]`` values of each of `COLUMNS`, oldest first; None where a value is missing.
+        marks: Times and texts of what has happened to the run, oldest first.
     """
 
     behavior: str
     interval_seconds: float
     columns: Mapping[str, list[float | None]]
+    marks: tuple[tuple[float, str], ...] = ()
 
 
 class History:
@@ -53,6 +58,7 @@ class History:
         self._lock = threading.Lock()
         self._curves: dict[str, _Curves] = {}
         self._before_seconds = 0.0
+        self._marks: deque[tuple[float, str]] = deque(maxlen=MAX_MARKS)
 
     def state_dict(self) -> dict[str, dict[str, Any]]:
         """Returns the curves as plain values, for a checkpoint."""
@@ -90,6 +96,31 @@ class History:
                 curves = self._curves[behavior] = _Curves()
             curves.add({**sample, "t": self._before_seconds + t}, self._max_points)
 
+    def mark(self, t: float, text: str) -> None:
+        """Marks a time in all curves; the newest `MAX_MARKS` marks are kept.
+
+        Args:
+            t: Seconds since this start.
+            text: What has happened.
+        """
+        with self._lock:
+            self._marks.append((self._before_seconds + t, text))
+
+    def marks(self) -> list[list[Any]]:
+        """Returns the marks as plain values, for a checkpoint."""
+        with self._lock:
+            return [[*mark] for mark in self._marks]
+
+    def load_marks(self, marks: Sequence[Any]) -> None:
+        """Restores from `marks`.
+
+        Raises:
+            KeyError, TypeError, ValueError: The marks are invalid.
+        """
+        found = [(number({"t": t}, "t", least=0.0), str(text)) for t, text in marks]
+        with self._lock:
+            self._marks = deque(found, maxlen=MAX_MARKS)
+
     def behaviors(self) -> tuple[str, ...]:
         """Returns the names of all behaviors with curves."""
         with self._lock:
@@ -103,7 +134,7 @@ class History:
                 return None
             first = bisect.bisect_right(curves.values["t"], since)
             columns = {name: [_plain(value) for value in column[first:]] for name, column in curves.values.items()}
-            return HistoryView(behavior, curves.interval * self._sample_seconds, columns)
+            return HistoryView(behavior, curves.interval * self._sample_seconds, columns, tuple(self._marks))
 
 
 class _Curves:

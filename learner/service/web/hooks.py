@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
+from learner.link.control import SettingChange
 from learner.service.view.history import HistoryView
 from learner.shared.observe.view import StatusView
 
@@ -34,6 +36,19 @@ class OperatorActions(Protocol):
             NothingToSave: No behavior is declared.
             CheckpointFailed: The checkpoint could not be written.
             TimeoutError: The checkpoint took too long.
+        """
+
+    def change(self, values: Mapping[str, str], principal: str) -> tuple[SettingChange, ...]:
+        """Changes settings while the run trains, all or none, and returns what has changed.
+
+        Args:
+            values: New values as text, by name; empty to undo the last change.
+            principal: Who requests it.
+
+        Raises:
+            Draining: The run is ending.
+            SettingRefused: A name or a value is refused, or there is nothing to undo.
+            TimeoutError: The current update did not end in time; the change follows it.
         """
 
     def drain(self, *, final: bool) -> None:

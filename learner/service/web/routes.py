@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import resources
 from typing import Any, Final, TypeVar
 
@@ -44,6 +44,8 @@ _INLINE: Final = {kind: re.compile(rf"<{kind}>(.*?)</{kind}>", flags=re.DOTALL) 
 SAVE_SECONDS: Final = 120.0
 MAX_WAITING: Final = 32
 """Most operators' requests that wait for the current update; they must not occupy all connections."""
+MAX_CHANGES: Final = 32
+"""Most settings of one request."""
 MAX_ACTOR_CHARACTERS: Final = 256
 """Longest name of an actor that is kept in the audit."""
 THREADS: Final = 2
@@ -147,7 +149,8 @@ def _digest(block: str) -> str:
 
 def history_document(view: HistoryView) -> dict[str, Any]:
     """Returns the document of ``GET /api/history``."""
-    return {"behavior": view.behavior, "interval_seconds": view.interval_seconds, "columns": dict(view.columns)}
+    found = {"behavior": view.behavior, "interval_seconds": view.interval_seconds, "columns": dict(view.columns)}
+    return {**found, "marks": [{"t": t, "text": text} for t, text in view.marks]}
 
 
 class LastLook:
@@ -251,6 +254,8 @@ class Routes:
         app.router.add_post("/api/pause", self.pause)
         app.router.add_post("/api/resume", self.resume)
         app.router.add_post("/api/checkpoint", self.checkpoint)
+        app.router.add_post("/api/set", self.set)
+        app.router.add_post("/api/undo", self.undo)
         app.router.add_post("/api/release", self.release)
         app.router.add_post("/api/drain", self.drain)
 
@@ -333,6 +338,26 @@ class Routes:
         """Saves a checkpoint, and answers when it is on disk."""
         path = await self._act(request, "save", self._save)
         return json_answer({"path": path})
+
+    async def set(self, request: web.Request) -> web.Response:
+        """Changes settings, all or none: ``/api/set?learning_rate=1e-4&target_return=475``."""
+        values = dict(request.query)
+        if not 1 <= len(request.query) <= MAX_CHANGES or len(values) < len(request.query):
+            raise RequestRefused(
+                400, "BAD_CHANGE", f"name 1 to {MAX_CHANGES} settings, each once: /api/set?learning_rate=1e-4"
+            )
+        return await self._change(request, "set", values)
+
+    async def undo(self, request: web.Request) -> web.Response:
+        """Undoes the last change of settings that is not undone."""
+        return await self._change(request, "undo", {})
+
+    async def _change(self, request: web.Request, action: str, values: dict[str, str]) -> web.Response:
+        principal = self._require_operator(request).name
+        change = functools.partial(self._hooks.control.change, values, principal)
+        details = {"values": values} if values else {}
+        changes = await self._act(request, action, lambda: self._wait_in(self._orders, change), **details)
+        return json_answer({"changes": [{**asdict(each), "text": each.text} for each in changes]})
 
     async def drain(self, request: web.Request) -> web.Response:
         """Asks the run to end: ``/api/drain?final=1`` lets the actors exit, ``final=0`` lets them wait to come back.

@@ -388,6 +388,7 @@ class TrainerStats:
         is_full: Whether the mean covers its full number of episodes.
         numbers: Reported numbers, by names of `FIELDS` or of `fields`; a missing number is not known yet.
         fields: The trainer's own fields, which describe its further numbers.
+        max_steps: Steps after which training ends; 0 before the trainer has told.
     """
 
     version: int = 0
@@ -397,6 +398,7 @@ class TrainerStats:
     is_full: bool = False
     numbers: Mapping[str, int | float] = field(default_factory=dict)
     fields: tuple[Field, ...] = ()
+    max_steps: int = 0
 
     def state_dict(self) -> dict[str, float | int | None]:
         """Returns the values saved in a run state."""

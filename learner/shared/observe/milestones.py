@@ -26,11 +26,12 @@ class Milestones:
         env_steps_taken: Steps recorded so far.
         seconds_to_target: Seconds from the first step to the target, None if it was not reached.
         env_steps_to_target: Steps taken by all actors until the target was reached, None if it was not.
+        target_return: As given; may change while the run trains.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, *, target_return: float | None = None) -> None:
         self._clock = clock
-        self._target_return = target_return
+        self.target_return = target_return
         self._started_at: float | None = None
         self._earlier_seconds = 0.0
         self._looked_at: float | None = None
@@ -76,7 +77,7 @@ class Milestones:
             "wall_seconds": self.wall_seconds,
             "active_seconds": self.active_seconds,
             "env_steps_taken": self.env_steps_taken,
-            "target_return": self._target_return,
+            "target_return": self.target_return,
             "seconds_to_target": self.seconds_to_target,
             "env_steps_to_target": self.env_steps_to_target,
         }
@@ -92,6 +93,6 @@ class Milestones:
         self.env_steps_taken = count(state, "env_steps_taken", most=MAX_CLAIMED)
         self._started_at = None
         target = None if state["target_return"] is None else number(state, "target_return")
-        if target == self._target_return and state["seconds_to_target"] is not None:
+        if target == self.target_return and state["seconds_to_target"] is not None:
             self.seconds_to_target = number(state, "seconds_to_target", least=0.0, most=_MAX_SECONDS)
             self.env_steps_to_target = count(state, "env_steps_to_target", most=MAX_CLAIMED)

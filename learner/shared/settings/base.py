@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal, TypeAlias
+from typing import Annotated, ClassVar, Final, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
@@ -23,6 +23,13 @@ Tree: TypeAlias = "dict[str, Value]"
 
 Path: TypeAlias = tuple[str, ...]
 """The place of a value in a run file, as a tuple of keys."""
+
+
+LIVE: Final = "live"
+"""Metadata of a field whose value may change while a run trains."""
+_T = TypeVar("_T")
+Live: TypeAlias = Annotated[_T, LIVE]
+"""The type of such a field: ``rollcast set`` changes it, and trainers use its value from the next update on."""
 
 
 class SettingsModel(BaseModel):
@@ -61,6 +68,12 @@ class SettingsModel(BaseModel):
     def known_keys(cls) -> frozenset[str]:
         """Returns the keys that may be written here, including those that installed packages add."""
         return frozenset(cls.model_fields)
+
+    @classmethod
+    def is_live(cls, key: str) -> bool:
+        """Returns whether a field is `Live`; a subclass that repeats a field only changes its default."""
+        models = (model for model in cls.__mro__ if issubclass(model, SettingsModel))
+        return any(LIVE in model.model_fields[key].metadata for model in models if key in model.model_fields)
 
     @classmethod
     def annotation_for(cls, key: str, raw: Mapping[str, Value]) -> object:

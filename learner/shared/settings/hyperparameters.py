@@ -11,6 +11,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from learner.shared.settings.base import (
     Fraction,
+    Live,
     NonNegativeReal,
     NonNegativeWhole,
     PositiveReal,
@@ -89,9 +90,9 @@ class HyperparameterSettings(SettingsModel):
     """steps in one minibatch"""
     buffer_size: PositiveWhole = 10240
     """steps collected before an update"""
-    learning_rate: NonNegativeReal = 3e-4
+    learning_rate: Live[NonNegativeReal] = 3e-4
     """Adam's step size at the start"""
-    learning_rate_schedule: LearningRateSchedule = "linear"
+    learning_rate_schedule: Live[LearningRateSchedule] = "linear"
     """linear or cosine to 1e-10 over max_steps, or constant"""
 
     @property
@@ -136,27 +137,27 @@ class ActorCriticHyperparameters(AccumulatingHyperparameters):
 
     learning_rate_schedule: LearningRateSchedule = "linear"
     """linear or cosine to 1e-10 over max_steps, constant, or adaptive: follow desired_kl"""
-    learning_rate_warmup: NonNegativeWhole = 0
+    learning_rate_warmup: Live[NonNegativeWhole] = 0
     """steps over which the learning rate rises from 0 to its schedule"""
-    desired_kl: PositiveReal = 0.01
+    desired_kl: Live[PositiveReal] = 0.01
     """divergence that the adaptive learning rate aims at"""
-    target_kl: PositiveReal | None = None
+    target_kl: Live[PositiveReal | None] = None
     """an update ends at a minibatch with a divergence above 1.5 times this; null takes all passes"""
     weight_decay: NonNegativeReal = Field(default=0.0, le=1.0)
     """decay of weights, of AdamW; 0 is Adam"""
-    beta: Real = 5e-3
+    beta: Live[Real] = 5e-3
     """weight of the entropy bonus"""
-    num_epoch: PositiveWhole = 3
+    num_epoch: Live[PositiveWhole] = 3
     """passes over the buffer in one update; a stop of the learner waits for all of them"""
-    beta_schedule: Schedule = Field(default_factory=_schedule_of_learning_rate)
+    beta_schedule: Live[Schedule] = Field(default_factory=_schedule_of_learning_rate)
     """linear or cosine to 1e-5, or constant"""
-    max_grad_norm: PositiveReal | None = None
+    max_grad_norm: Live[PositiveReal | None] = None
     """largest norm of a gradient; null does not clip"""
     ratio: Literal["per_action", "joint"] = "per_action"
     """clip the ratio of each action factor (as ML-Agents) or of the whole action"""
     adam_epsilon: PositiveReal = 1e-8
     """Adam's epsilon"""
-    value_coefficient: NonNegativeReal = 0.5
+    value_coefficient: Live[NonNegativeReal] = 0.5
     """weight of the value loss"""
     normalize_values: bool = True
     """train the critic on targets divided by their root mean square (PopArt), whatever the scale of rewards is"""
@@ -178,11 +179,11 @@ class OnPolicyHyperparameters(ActorCriticHyperparameters):
 
     traits = Traits(on_policy=True, max_policy_lag=4, repeatable=True, plays=True, first_update=("buffer_size",))
 
-    epsilon: Real = Field(default=0.2, ge=0, le=MAX_EPSILON)
+    epsilon: Live[Real] = Field(default=0.2, ge=0, le=MAX_EPSILON)
     """clipping range of the ratio"""
-    lambd: Real = 0.95
+    lambd: Live[Real] = 0.95
     """lambda of generalized advantage estimation"""
-    epsilon_schedule: Schedule = Field(default_factory=_schedule_of_learning_rate)
+    epsilon_schedule: Live[Schedule] = Field(default_factory=_schedule_of_learning_rate)
     """linear or cosine to 0.1, or constant"""
 
 
@@ -210,9 +211,9 @@ class VTraceHyperparameters(SharedCriticHyperparameters):
 
     ratio: Literal["per_action", "joint"] = "joint"
     """take the ratio of the whole action, or of each action factor (as ML-Agents' ppo)"""
-    rho_bar: PositiveReal = 1.0
+    rho_bar: Live[PositiveReal] = 1.0
     """largest ratio in the temporal differences of V-trace"""
-    c_bar: PositiveReal = 1.0
+    c_bar: Live[PositiveReal] = 1.0
     """largest ratio in the traces of V-trace; at most rho_bar"""
 
     @model_validator(mode="after")
@@ -241,7 +242,7 @@ class IMPALAHyperparameters(VTraceHyperparameters):
     """steps collected before an update"""
     num_epoch: PositiveWhole = 1
     """passes over the buffer in one update"""
-    lambd: Fraction = 0.95
+    lambd: Live[Fraction] = 0.95
     """lambda of V-trace"""
     max_grad_norm: PositiveReal | None = 0.5
     """largest norm of a gradient; null does not clip"""
@@ -280,7 +281,7 @@ class ReplayHyperparameters(AccumulatingHyperparameters):
     """steps for each update of the reward signals; at least a thousandth of steps_per_update"""
     max_update_debt: NonNegativeWhole | None = Field(default=None, le=MAX_UPDATE_DEBT)
     """largest number of outstanding updates with which a chunk is still accepted; null is those of the newest chunk"""
-    max_grad_norm: PositiveReal | None = None
+    max_grad_norm: Live[PositiveReal | None] = None
     """largest norm of a gradient, of each network by itself; null does not clip"""
     adam_epsilon: PositiveReal = 1e-8
     """Adam's epsilon"""
@@ -314,19 +315,19 @@ class SACHyperparameters(ReplayHyperparameters):
 
     learning_rate_schedule: Schedule = "constant"
     """linear or cosine to 1e-10 over max_steps, or constant"""
-    tau: Fraction = 0.005
+    tau: Live[Fraction] = 0.005
     """share of the newest values in the target network"""
     init_entcoef: NonNegativeReal = 1.0
     """entropy coefficient at the start, if it is learned"""
     entcoef: PositiveRealOrAuto = "auto"
     """entropy coefficient of every part of the action: auto learns one for each, a number is fixed"""
-    target_entropy: RealOrAuto = "auto"
+    target_entropy: Live[RealOrAuto] = "auto"
     """entropy of the continuous action, in nats, that a learned coefficient keeps; auto is minus the number of axes"""
-    policy_learning_rate: NonNegativeReal | None = None
+    policy_learning_rate: Live[NonNegativeReal | None] = None
     """step size of the policy; null is learning_rate"""
-    critic_learning_rate: NonNegativeReal | None = None
+    critic_learning_rate: Live[NonNegativeReal | None] = None
     """step size of both critics; null is learning_rate"""
-    temperature_learning_rate: NonNegativeReal | None = None
+    temperature_learning_rate: Live[NonNegativeReal | None] = None
     """step size of learned entropy coefficients; null is learning_rate"""
 
     @model_validator(mode="after")

@@ -112,7 +112,7 @@ def from_environment(environ: Mapping[str, str], problems: Problems) -> Iterator
             if not _is_service_link(upper, environ[name]):
                 problems.errors.append(_unknown_variable(f"environment variable {name}", upper, known))
         elif environ[name]:
-            yield Override(known[upper], _from_text(environ[name], known[upper], {}), f"env {name}")
+            yield Override(known[upper], from_text(environ[name], known[upper], {}), f"env {name}")
 
 
 def from_secrets(environ: Mapping[str, str], problems: Problems) -> Iterator[Override]:
@@ -138,7 +138,7 @@ def from_secrets(environ: Mapping[str, str], problems: Problems) -> Iterator[Ove
             problems.errors.append(f"secret {file}: cannot be read as text: {reason}")
             continue
         if text:
-            yield Override(known[upper], _from_text(text, known[upper], {}), f"secret {file.name}")
+            yield Override(known[upper], from_text(text, known[upper], {}), f"secret {file.name}")
 
 
 def flag_name(name: str) -> str:
@@ -191,7 +191,7 @@ def from_set_items(items: Sequence[str], tree: Tree, problems: Problems) -> Iter
             paths = [path]
         try:
             for each in paths:
-                yield Override(each, _from_text(text, each, tree), "--set")
+                yield Override(each, from_text(text, each, tree), "--set")
         except ValueError as error:
             problems.errors.append(f"--set {item}: the value cannot be read: {error}")
 
@@ -235,7 +235,7 @@ def values_in(tree: Tree) -> dict[str, Value]:
     return found
 
 
-def _from_text(text: str, path: Path, tree: Tree) -> Value:
+def from_text(text: str, path: Path, tree: Tree) -> Value:
     """Reads text according to its place: text stays unchanged, blocks and lists are YAML.
 
     Raises:

@@ -19,6 +19,7 @@ from learner.shared.settings.addresses import (
     is_local,
 )
 from learner.shared.settings.base import (
+    Live,
     PositiveBytes,
     PositiveReal,
     PositiveWhole,
@@ -106,7 +107,7 @@ class EvaluationSettings(SettingsModel):
 
     interval_steps: PositiveWhole | None = Field(default=None, le=MAX_INTERVAL_STEPS)
     """trainer steps between evaluations; null disables them"""
-    episodes: PositiveWhole = Field(default=10, le=MAX_EPISODES)
+    episodes: Live[PositiveWhole] = Field(default=10, le=MAX_EPISODES)
     """episodes of one evaluation, of each behavior"""
     deterministic: bool = True
     """act by the mode of the distribution instead of a sample"""
@@ -195,7 +196,7 @@ class ServiceSettings(SettingsModel):
     """checkpoint from which a run resumes: last, best, a step, or a .pt file"""
     checkpoint_seconds: PositiveReal = Field(default=60.0, ge=MIN_SECONDS, le=MAX_SECONDS)
     """seconds between recovery checkpoints"""
-    target_return: Real | None = None
+    target_return: Live[Real | None] = None
     """stop once the mean return reaches this, in the last lesson of each environment parameter"""
     target_rating: Real | None = None
     """stop once the ELO of a behavior with self-play reaches this, in the last lesson of each environment parameter"""

@@ -11,6 +11,7 @@ from rollcast.demonstrations import Pairing
 from learner.shared.settings.base import (
     Fraction,
     LenientSettings,
+    Live,
     NonNegativeReal,
     NonNegativeWhole,
     PositiveWhole,
@@ -132,7 +133,7 @@ class TrainerSettings(SettingsModel):
     """checkpoints kept; 0 or less keeps all"""
     even_checkpoints: bool = False
     """spread keep_checkpoints evenly over max_steps"""
-    max_steps: PositiveWhole = 500000
+    max_steps: Live[PositiveWhole] = 500000
     """steps after which the behavior is finished"""
     checkpoint_interval: PositiveWhole = Field(default=500000, validate_default=True)
     """steps between checkpoints; with even_checkpoints it is max_steps / keep_checkpoints"""

@@ -30,14 +30,14 @@ _UNIFORM = policy_pb2.UniformSampler
 
 @dataclass(frozen=True, slots=True)
 class LessonChange:
-    """A parameter that has reached its next lesson.
+    """A parameter that has reached its next lesson, or was set to another one.
 
     Attributes:
         parameter: Name of the parameter.
         number: Number of the lesson that begins, from 0.
         lessons: Number of lessons.
         lesson: Name of the lesson that begins.
-        completed: Name of the completed lesson.
+        completed: Name of the lesson before.
         require_reset: Whether environments must be reset for it.
     """
 
@@ -189,6 +189,15 @@ class Lessons:
         if wanted != self._numbers:
             self._begin(wanted)
 
+    def names(self, parameter: str) -> tuple[str, ...]:
+        """Returns the names of the lessons of a parameter, in order."""
+        return tuple(each.name for each in self._parameters[parameter].curriculum)
+
+    def go_to(self, numbers: Mapping[str, int]) -> None:
+        """Begins other lessons of some parameters; `take_changes` returns them."""
+        self._changes += [self._change(name, number) for name, number in numbers.items()]
+        self._begin({**self._numbers, **numbers})
+
     def state_dict(self) -> dict[str, Any]:
         """Returns the state that a restart needs, as plain values."""
         return {
@@ -226,20 +235,21 @@ class Lessons:
         over = [name for name in self._parameters if self._is_over(name)]
         if not over:
             return
-        for name in over:
-            number, curriculum = self._numbers[name], self._parameters[name].curriculum
-            criteria = curriculum[number].completion_criteria
-            self._changes.append(
-                LessonChange(
-                    parameter=name,
-                    number=number + 1,
-                    lessons=len(curriculum),
-                    lesson=curriculum[number + 1].name,
-                    completed=curriculum[number].name,
-                    require_reset=criteria is not None and criteria.require_reset,
-                )
-            )
+        self._changes += [self._change(name, self._numbers[name] + 1) for name in over]
         self._begin({name: number + (name in over) for name, number in self._numbers.items()})
+
+    def _change(self, parameter: str, number: int) -> LessonChange:
+        curriculum = self._parameters[parameter].curriculum
+        present = curriculum[self._numbers[parameter]]
+        criteria = present.completion_criteria
+        return LessonChange(
+            parameter=parameter,
+            number=number,
+            lessons=len(curriculum),
+            lesson=curriculum[number].name,
+            completed=present.name,
+            require_reset=criteria is not None and criteria.require_reset,
+        )
 
     def _is_over(self, parameter: str) -> bool:
         number, curriculum = self._numbers[parameter], self._parameters[parameter].curriculum

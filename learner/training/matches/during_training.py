@@ -84,10 +84,10 @@ class EvaluationManager(RunPart):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.obstacle = ""
-        self._settings = service.evaluation
         self._roster = roster
         self._send = send
         self._opponents = opponents
+        self.service_changed(service)
         self._lessons = lessons
         self._revision = lessons.revision
         self._meters = meters
@@ -135,6 +135,11 @@ class EvaluationManager(RunPart):
         self._best.begin(trainer)
         if trainer.is_training:
             self._opponents.trainer_added(trainer)
+
+    def service_changed(self, service: ServiceSettings) -> None:
+        """Takes over another number of episodes, from the next evaluation on."""
+        self._settings = service.evaluation
+        self._opponents.settings = service.evaluation
 
     def after_turn(self, trainers: Trainers) -> None:
         """Begins, continues or ends an evaluation, and keeps what is best by training returns."""

@@ -46,6 +46,9 @@ class EvaluationOpponents(RunPart):
         folder: Folder of the run.
         snapshots: Keeps the policies of the opponents, which actors fetch.
         records: Shows and keeps games.
+
+    Attributes:
+        settings: As given; the number of episodes may change while the run trains.
     """
 
     name = "evaluation_opponents"
@@ -57,7 +60,7 @@ class EvaluationOpponents(RunPart):
         snapshots: SnapshotFiles,
         records: GameRecords,
     ) -> None:
-        self._settings = settings
+        self.settings = settings
         self._folder = folder
         self._snapshots = snapshots
         self._records = records
@@ -84,7 +87,7 @@ class EvaluationOpponents(RunPart):
             UserError: An opponent does not exist, or cannot be used for the behavior.
         """
         behavior = trainer.context.behavior
-        if not self._settings.opponents or trainer.trainer_settings.self_play is None:
+        if not self.settings.opponents or trainer.trainer_settings.self_play is None:
             return
         self._behavior, self._index = behavior.name, behavior.index
         self._players = distinct_names(self._find(behavior.name))
@@ -98,7 +101,7 @@ class EvaluationOpponents(RunPart):
 
     def _find(self, behavior: str) -> list[Player]:
         found = []
-        for text in self._settings.opponents:
+        for text in self.settings.opponents:
             try:
                 found.append(opponent(text, behavior, self._folder.parent, self._folder))
             except UserError as error:
@@ -179,7 +182,7 @@ class EvaluationOpponents(RunPart):
 
         return Round(
             {self._behavior: PolicyKey.of(trainer.published)},
-            self._settings.episodes,
+            self.settings.episodes,
             is_deterministic=is_deterministic,
             numbers=numbers,
             opponents=[keys.get(each.identity) for each in self._players],  # actors have the scripts

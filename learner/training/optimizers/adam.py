@@ -49,6 +49,7 @@ class FlatAdam:
 
     Attributes:
         learning_rate: Size of the next step; a scalar on the device if it is adaptive.
+        max_grad_norm: As given; may be changed between two steps.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class FlatAdam:
         adaptive: bool = False,
     ) -> None:
         self._epsilon = epsilon
-        self._max_grad_norm = max_grad_norm
+        self.max_grad_norm = max_grad_norm
         self._reduce = reduce
         self._named = {name: value for name, value in network.named_parameters() if value.requires_grad}
         self._parameters = list(self._named.values())
@@ -131,9 +132,10 @@ class FlatAdam:
     @torch.no_grad()
     def descend(self) -> None:
         """Takes one step along the combined gradient."""
-        if self._max_grad_norm is not None:
+        self._norm = None
+        if self.max_grad_norm is not None:
             self._norm = torch.linalg.vector_norm(self._gradient)
-            self._gradient.mul_((self._max_grad_norm / (self._norm + 1e-6)).clamp_(max=1.0))
+            self._gradient.mul_((self.max_grad_norm / (self._norm + 1e-6)).clamp_(max=1.0))
         if self._decay is not None:
             self._vector.sub_(self._vector * self._decay * self.learning_rate)
         moments = [self._first], [self._second]

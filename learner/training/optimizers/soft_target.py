@@ -19,14 +19,17 @@ class SoftTarget:
         network: The network, whose parameters have the same names.
         optimizer: Optimizer of the network.
         tau: Share of the difference that each update closes.
+
+    Attributes:
+        tau: As given; may be changed between two updates.
     """
 
     def __init__(self, target: nn.Module, network: nn.Module, optimizer: FlatAdam, tau: float) -> None:
         copies = dict(target.named_parameters())
         self._vector = flatten([copies[name] for name, value in network.named_parameters() if value.requires_grad])
         self._followed = optimizer.parameters
-        self._tau = tau
+        self.tau = tau
 
     def update(self) -> None:
         """Moves the target; call it after each step of the optimizer."""
-        self._vector.lerp_(self._followed, self._tau)
+        self._vector.lerp_(self._followed, self.tau)

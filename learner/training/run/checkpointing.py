@@ -135,6 +135,11 @@ class CheckpointKeeper(RunPart):
         self._manages(self.store.save_status)
         self._manages(lambda: self.save_run_state(trainers))
 
+    def save_changes(self, trainers: Trainers) -> None:
+        """Writes the run state after settings have changed; in lock-step they are in that of the next boundary."""
+        if self._lockstep is None:
+            self._manages(lambda: self.save_run_state(trainers))
+
     def _note_lessons(self) -> None:
         for name, number in self._lessons.numbers().items():
             self.store.status.set_lesson(name, number)

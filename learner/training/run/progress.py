@@ -13,6 +13,7 @@ from learner.shared.files import WriteFailed
 from learner.shared.observe.summary import Summary, write_summary
 from learner.shared.observe.terminal import print_summary
 from learner.shared.runfolder.runfolder import RunFolder
+from learner.shared.settings.service import ServiceSettings
 from learner.training.curriculum.lessons import Lessons
 from learner.training.lockstep.barrier import Lockstep
 from learner.training.trainers.base import Trainer
@@ -48,6 +49,10 @@ class Progress(RunPart):
         self._on_target = on_target
         self._count_updates = count_updates
         self._lessons = lessons
+
+    def service_changed(self, service: ServiceSettings) -> None:
+        """Takes over another target."""
+        self._target_return = service.target_return
 
     def after_turn(self, trainers: Trainers) -> None:
         """Checks each trainer's mean return, which must hold without any one source, too."""

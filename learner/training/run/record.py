@@ -11,6 +11,7 @@ from typing import Final
 import structlog
 from rollcast.throttle import Throttle
 
+from learner.link.control import SettingChange
 from learner.shared.files import WriteFailed
 from learner.shared.observe.journal import Journal
 from learner.shared.observe.jsonfile import write_json
@@ -109,6 +110,11 @@ class RunRecord(RunPart):
     def note_lesson(self, change: LessonChange) -> None:
         """Records that a parameter has reached its next lesson."""
         self._note("lesson_begun", parameter=change.parameter, lesson=change.lesson, number=change.number + 1)
+
+    def note_change(self, change: SettingChange, principal: str, is_undo: bool) -> None:
+        """Records that a setting has another value from the next update on, and who requested it."""
+        event = "setting_undone" if is_undo else "setting_changed"
+        self._note(event, setting=change.name, old=change.old, new=change.new, by=principal)
 
     def note_evaluation(self, result: EvaluationResult) -> None:
         """Records the result of an evaluation."""

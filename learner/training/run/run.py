@@ -18,13 +18,14 @@ import structlog
 import torch
 from rollcast.text import in_one_line
 
-from learner.link.control import Close, Closed, Failed, Finished, Stopped
+from learner.link.control import Close, Closed, Failed, Finished, Request, SettingChange, Stopped
 from learner.link.footprint import EstimateMemory
 from learner.link.to_trainers import Declared
 from learner.shared.descriptors import causes, with_descriptors
 from learner.shared.exits import ExitCode, UserError
 from learner.shared.observe.logs import LOG_FILE
 from learner.shared.plugins import place_of
+from learner.shared.settings.service import ServiceSettings
 from learner.training.export.describe import describe
 from learner.training.export.publisher import PolicyPublisher
 from learner.training.lockstep.barrier import Lockstep
@@ -36,6 +37,7 @@ from learner.training.run.context import RunContext
 from learner.training.run.progress import Progress
 from learner.training.run.setup import gpu_use
 from learner.training.run.statistics import Statistics
+from learner.training.run.steering import Steering
 from learner.training.trainers import registry
 from learner.training.trainers.base import Trainer, TrainerContext
 from learner.training.trainers.loop import TrainerLoop
@@ -86,12 +88,14 @@ class Training:
         keeper: Saves the run.
         evaluations: Tells why no actor trains while all play an evaluation.
         progress: Tells which behaviors have reached the target.
+        steering: Changes settings.
         lockstep: Plays the rounds; None without lock-step.
     """
 
     keeper: CheckpointKeeper
     evaluations: EvaluationManager
     progress: Progress
+    steering: Steering
     lockstep: Lockstep | None = None
 
 
@@ -136,6 +140,7 @@ class Run:
             self._build,
             self._parts,
             save=self._save_all if self.is_training else None,
+            change=self._change if self.is_training else None,
             on_failure=self._trainer_failed,
             roster=context.roster,
             reporting=self.reporting,
@@ -171,6 +176,7 @@ class Run:
                 self.reporting.sources,
                 at_target=lambda: training.progress.at_target,
                 obstacle=lambda: training.evaluations.obstacle,
+                changed=training.steering.changed,
             )
             if training.lockstep is not None:
                 self.loop.make_queue = training.lockstep.make_queue
@@ -178,6 +184,12 @@ class Run:
             self.reporting.sources = sources
         self.loop.report()
         load_meta_device()
+
+    def service_changed(self, service: ServiceSettings) -> None:
+        """Tells the parts that settings of the service have changed."""
+        self.context.service = service
+        for part in self._parts:
+            part.service_changed(service)
 
     def end(self, reason: str) -> None:
         """Ends the run now, before the event loop learns of it, so that the final figures are the current ones."""
@@ -312,6 +324,14 @@ class Run:
         if self._training is None:
             raise TypeError("a run without training saves nothing")
         return self._training.keeper.save_all(self.loop.trainers)
+
+    def _change(self, request: Request) -> tuple[SettingChange, ...]:
+        if self._training is None:
+            raise TypeError("a run without training changes nothing")
+        changes = self._training.steering.change(request, self.loop.trainers)
+        if changes:
+            self._training.keeper.save_changes(self.loop.trainers)
+        return changes
 
     def _trainer_failed(self, error: BaseException) -> None:
         """Handles the error that ended the trainers; the last call of the trainers' thread."""

@@ -52,6 +52,7 @@ from learner.training.run.requirements import saved_specs
 from learner.training.run.run import Run, Training
 from learner.training.run.setup import SEED_PART, Configuration, choose_seed
 from learner.training.run.statistics import Statistics
+from learner.training.run.steering import Steering
 from learner.training.run.writers import writers_of
 from learner.training.trainers.base import Trainer
 from learner.training.trainers.memory_estimate import require_resumed_fit
@@ -124,7 +125,8 @@ class TrainingSide:
         self_play = self._make_self_play(checkpoints, snapshots)
         records = GameRecords(folder.path, context.meters)
         opponents = EvaluationOpponents(context.service.evaluation, folder.path, snapshots, records)
-        keeper = self._make_keeper(checkpoints, (self_play, opponents, *rounds), lockstep, state)
+        steering = Steering(context.service, context.lessons, self.run.service_changed, self.record.note_change)
+        keeper = self._make_keeper(checkpoints, (self_play, opponents, steering, *rounds), lockstep, state)
         if state is None:
             configuration.keep()
         curriculum = CurriculumController(
@@ -139,9 +141,9 @@ class TrainingSide:
         self._evaluations = evaluations = self._make_evaluations(checkpoints, opponents)
         statistics = Statistics(context.meters, writers_of(loaded, folder), resumed=folder.resuming)
         summary = SummaryWriter(folder, keeper.models, context.roster, lockstep, generation=generation)
-        turns = configuration, curriculum, progress, evaluations, self_play, *rounds, keeper
+        turns = steering, configuration, curriculum, progress, evaluations, self_play, *rounds, keeper
         parts = *turns, statistics, summary, self.record, self.callbacks
-        self.run.take(parts, statistics, Training(keeper, evaluations, progress, lockstep))
+        self.run.take(parts, statistics, Training(keeper, evaluations, progress, steering, lockstep))
         self.opened = self._opened(state)
         link.to_trainers.divert(Begin, self._begin)
         link.to_trainers.divert(GiveUp, lambda message: self.run.give_up(RuntimeError(message.error)))

@@ -7,7 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -157,6 +157,21 @@ class Trainer(ABC):
         """The behavior's block of the run file."""
         return self.context.behavior.settings
 
+    def change_settings(self, settings: TrainerSettings) -> None:
+        """Takes over settings of which `Live` ones have changed; call it between two turns, if there is no `obstacle_to` it."""
+        self.context.conductor.tell(self.context.behavior.index, TurnKind.SET, settings=settings)
+        self.context = replace(self.context, behavior=replace(self.context.behavior, settings=settings))
+        self.settings_changed()
+
+    def settings_changed(self) -> None:
+        """Computes again what depends on `Live` settings; called when they have changed, and by `__init__` of Rollcast's trainers."""
+        return
+
+    def obstacle_to(self, settings: TrainerSettings) -> str:
+        """Returns why the trainer cannot take over changed settings, in one line; empty if it can."""
+        del settings
+        return ""
+
     @property
     def queue(self) -> ExperienceQueue:
         """Source of experience."""
@@ -259,6 +274,7 @@ class Trainer(ABC):
                 "ring_capacity_steps": ring.capacity_steps,
             },
             fields=self.fields,
+            max_steps=self.get_max_steps,
         )
 
     def note_update(self, count: int = 1) -> None:

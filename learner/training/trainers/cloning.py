@@ -12,7 +12,7 @@ import torch
 from rollcast.enums import Squash
 from torch import Tensor
 
-from learner.shared.settings.trainer import BehavioralCloningSettings
+from learner.shared.settings.trainer import BehavioralCloningSettings, TrainerSettings
 from learner.training.buffers.sequences import cut_segments, pack
 from learner.training.buffers.transfer import to_device
 from learner.training.networks.distributions import branch_offsets, categorical_log_prob, gaussian_log_prob
@@ -98,15 +98,20 @@ class BehavioralCloning:
         )
         memory = trainer.network_settings.memory
         self._sequence_length = 0 if memory is None else memory.sequence_length
-        initial = trainer.hyperparameters.learning_rate * settings.strength
-        self._learning_rate = ScheduledValue(
-            "linear" if settings.steps else "constant", initial, LEARNING_RATE_FLOOR, settings.steps
-        )
+        self._settings = settings
+        self.use(trainer)
         self._optimizer = ListedAdam(policy, context.reduce)
         self._order = torch.Generator().manual_seed(context.seed)
         self._offsets = branch_offsets(policy.spec.action.discrete_branches, context.device)
         self._sum = torch.zeros((), dtype=torch.float64, device=context.device)
         self._reported = 0
+
+    def use(self, trainer: TrainerSettings) -> None:
+        """Takes over the trainer's learning rate."""
+        settings, initial = self._settings, trainer.hyperparameters.learning_rate * self._settings.strength
+        self._learning_rate = ScheduledValue(
+            "linear" if settings.steps else "constant", initial, LEARNING_RATE_FLOOR, settings.steps
+        )
 
     def update(self, step: int, most: int | None = None) -> None:
         """Imitates for some epochs; reads nothing back from the device.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from learner.link.turns import Turn, TurnKind
+from learner.shared.settings.trainer import TrainerSettings
 
 
 class Conductor:
@@ -18,8 +19,15 @@ class Conductor:
         self._send = send
         self._number = 0
 
-    def tell(self, behavior: int, kind: TurnKind, through: int = 0, players: Collection[str] = ()) -> None:
+    def tell(
+        self,
+        behavior: int,
+        kind: TurnKind,
+        through: int = 0,
+        players: Collection[str] = (),
+        settings: TrainerSettings | None = None,
+    ) -> None:
         """Tells the other ranks what this one does next; see `Turn` for the arguments."""
         if self._send is not None:
             self._number += 1
-            self._send(Turn(self._number, behavior, kind, through, frozenset(players)))
+            self._send(Turn(self._number, behavior, kind, through, frozenset(players), settings))

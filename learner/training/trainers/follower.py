@@ -79,6 +79,8 @@ class Follower:
                 self._release(trainer.queue, turn.players)
             case TurnKind.UPDATE:
                 trainer.update()
+            case TurnKind.SET if turn.settings is not None:
+                trainer.change_settings(turn.settings)
             case TurnKind.FINISH:
                 trainer.finish()
                 trainer.queue.close()

@@ -14,12 +14,12 @@ from typing import Any
 
 import structlog
 from rollcast.errors import CheckpointFailed as SavingRefused
-from rollcast.errors import NothingToSave
+from rollcast.errors import NothingToSave, SettingRefused
 from rollcast.history import History
 from rollcast.text import in_one_line
 
 from learner.link.channel import Link
-from learner.link.control import Answer, Request, RequestKind, Seen, StopTurns
+from learner.link.control import Answer, Request, RequestKind, Seen, SettingChange, StopTurns
 from learner.link.to_front import Cut, Done
 from learner.link.to_trainers import Actors, Books, Declared, Experience, QueueFull, ToTrainers
 from learner.link.turns import TurnKind
@@ -95,6 +95,7 @@ class TrainerLoop:
         build: Builds the trainer of a behavior with its queue.
         parts: Called in order with each new trainer, and before and after each turn; they may be added until `run`.
         save: Writes a checkpoint of everything and returns its path; None for a run that saves nothing.
+        change: Changes settings as a request asks, and returns what has changed; None for a run that does not train.
         on_failure: Called in the loop's thread with the error that ended the loop.
         roster: Receives the connected actors.
         reporting: Reports the trainers' state to the service; by default without further sources.
@@ -111,6 +112,7 @@ class TrainerLoop:
         parts: Sequence[RunPart] = (),
         *,
         save: Callable[[], Path] | None = None,
+        change: Callable[[Request], tuple[SettingChange, ...]] | None = None,
         on_failure: Callable[[BaseException], None],
         roster: Roster | None = None,
         reporting: Reporting | None = None,
@@ -132,6 +134,8 @@ class TrainerLoop:
         self._unread: deque[ToTrainers] = deque()  # that arrived while `cut` waited
         self._cuts = 0
         self._save = save
+        self._change = change
+        self._changes: list[Request] = []
         self._saves: list[int] = []  # request ids
         self._is_save_asked = False
         self._is_paused = False
@@ -227,6 +231,7 @@ class TrainerLoop:
     def _turn(self) -> bool:
         """Does all work once; returns whether there was any."""
         is_busy = self._receive()
+        is_busy = self._change_as_asked() or is_busy
         is_busy = self._save_as_asked() or is_busy
         if not self._is_paused:
             for part in self._parts:
@@ -287,7 +292,24 @@ class TrainerLoop:
             case RequestKind.SAVE:
                 self._saves.append(request.number)
                 return
+            case RequestKind.SET | RequestKind.UNDO:
+                self._changes.append(request)
+                return
         self._link.to_front.send(Answer(request.number))
+
+    def _change_as_asked(self) -> bool:
+        """Changes settings as requested, in order, and answers; returns whether there was a request."""
+        requests, self._changes = self._changes, []
+        for request in requests:
+            try:
+                if self._change is None:
+                    raise SettingRefused("nothing can be changed, because this run does not train")
+                answer = Answer(request.number, changes=self._change(request))
+                self.report()  # first, so that the caller finds the new values in the status
+            except SettingRefused as error:
+                answer = Answer(request.number, reason=error.reason, message=error.message)
+            self._link.to_front.send(answer)
+        return bool(requests)
 
     def _save_as_asked(self) -> bool:
         """Saves a checkpoint if one was requested and answers all requests; returns whether there was a request."""

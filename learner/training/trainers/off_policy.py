@@ -89,14 +89,9 @@ class OffPolicyTrainer(ReplayTrainer):
 
     def __init__(self, context: TrainerContext) -> None:
         self._weights = torch.Generator().manual_seed(context.seed)
+        self._clipped: list[FlatAdam] = []
         super().__init__(context)
-        hyper = self.hyperparameters
-        self._learning_rates = {
-            name: ScheduledValue(
-                hyper.learning_rate_schedule, float(optimizer.learning_rate), LEARNING_RATE_FLOOR, self.get_max_steps
-            )
-            for name, optimizer in self.optimizers.items()
-        }
+        self.settings_changed()
         self._batches = BatchMaker(
             context.behavior.spec, self.memory, self.signals, squash_of(self.policy), self._choices
         )
@@ -105,6 +100,27 @@ class OffPolicyTrainer(ReplayTrainer):
         self._learned: Learned | None = None
         self._before: Restorable | None = None
         self._updates_since_snapshot = 0
+
+    def settings_changed(self) -> None:
+        """Computes the schedules from the current settings."""
+        super().settings_changed()
+        hyper = self.hyperparameters
+        self._learning_rates = {
+            name: ScheduledValue(
+                hyper.learning_rate_schedule, self.initial_rate(name), LEARNING_RATE_FLOOR, self.get_max_steps
+            )
+            for name in self.optimizers
+        }
+        self._set_rates()
+        for optimizer in self._clipped:
+            optimizer.max_grad_norm = hyper.max_grad_norm
+        if self.cloning is not None:
+            self.cloning.use(self.trainer_settings)
+
+    def initial_rate(self, optimizer: str) -> float:
+        """Returns the learning rate of an optimizer at the start, which follows ``learning_rate_schedule``."""
+        del optimizer
+        return self.hyperparameters.learning_rate
 
     @classmethod
     @abstractmethod
@@ -170,23 +186,18 @@ class OffPolicyTrainer(ReplayTrainer):
         """Returns further scalars of the last `loss` to report, computed once a turn and named in the same way."""
         return {}
 
-    def adam(self, network: nn.Module, *, clips: bool = True, learning_rate: float | None = None) -> FlatAdam:
-        """Creates an optimizer with the settings of the run file.
+    def adam(self, network: nn.Module, *, clips: bool = True) -> FlatAdam:
+        """Creates an optimizer with the settings of the run file; its learning rate follows from `initial_rate`.
 
         Args:
             network: The network to train.
             clips: Whether ``max_grad_norm`` applies to it.
-            learning_rate: Its learning rate at the start, which follows ``learning_rate_schedule``; None is
-                ``learning_rate``.
         """
         hyper = self.hyperparameters
-        return FlatAdam(
-            network,
-            hyper.learning_rate if learning_rate is None else learning_rate,
-            self.context.reduce,
-            epsilon=hyper.adam_epsilon,
-            max_grad_norm=hyper.max_grad_norm if clips else None,
-        )
+        optimizer = FlatAdam(network, hyper.learning_rate, self.context.reduce, epsilon=hyper.adam_epsilon)
+        if clips:
+            self._clipped.append(optimizer)
+        return optimizer
 
     def noise(self, *sizes: int) -> Tensor | None:
         """Draws standard normal noise for continuous actions, ``[*sizes, n]``; None without such actions.
@@ -237,8 +248,7 @@ class OffPolicyTrainer(ReplayTrainer):
 
     def _begin_updates(self) -> None:
         """Sets the learning rates, publishes the statistics, and stores the state that a faulty turn restores."""
-        for name, optimizer in self.optimizers.items():
-            optimizer.learning_rate = self._learning_rates[name].at(self.get_step)
+        self._set_rates()
         self.stats_reporter.add_stat("Policy/Learning Rate", self._learning_rate)
         if self._statistics_changed:
             self.statistics.publish()
@@ -252,6 +262,10 @@ class OffPolicyTrainer(ReplayTrainer):
                 self.auxiliaries.state_dict(),
             )
             self._updates_since_snapshot = 0
+
+    def _set_rates(self) -> None:
+        for name, optimizer in self.optimizers.items():
+            optimizer.learning_rate = self._learning_rates[name].at(self.get_step)
 
     def _update_once(self) -> None:
         """Takes one gradient step; reward signals train on the same steps at their own rate."""

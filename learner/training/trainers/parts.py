@@ -11,6 +11,7 @@ from rollcast.text import in_one_line
 from learner.link.to_trainers import Experience
 from learner.shared.exits import ExitCode, UserError
 from learner.shared.observe.summary import BehaviorSummary
+from learner.shared.settings.service import ServiceSettings
 from learner.training.trainers.base import Trainer
 
 Trainers: TypeAlias = Mapping[str, Trainer]
@@ -89,6 +90,9 @@ class RunPart:
 
     def after_turn(self, trainers: Trainers) -> None:
         """Called after the trainers took their turns, and occasionally during a pause."""
+
+    def service_changed(self, service: ServiceSettings) -> None:
+        """Called between two turns when `Live` settings of the service have changed."""
 
     def training_ended(self, trainers: Trainers, ended: Collection[str]) -> None:
         """Called when behaviors end training: for each as it finishes, and for all after the last turn.

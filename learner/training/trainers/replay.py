@@ -145,6 +145,10 @@ class ReplayTrainer(RLTrainer):
         self._files = [FILE_NAME, OTHER_FILE_NAME]  # the first is written next
         self._free_steps = self.debt.free_steps  # of the loaded state
 
+    def settings_changed(self) -> None:
+        """Reads the current hyperparameters."""
+        self.hyperparameters = self.own_hyperparameters(self.context, ReplayHyperparameters)
+
     @property
     def should_still_train(self) -> bool:
         """Returns whether more updates follow; those owed at the last step are still made."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -29,6 +29,7 @@ class Sources:
         lockstep: Returns the progress of a lock-step run.
         obstacle: Returns why no actor trains while all play an evaluation; otherwise an empty text.
         gpu: Returns the memory of the training device; None if it is not a GPU.
+        changed: Returns the settings of the service that have changed since the start, by name.
     """
 
     meters: RunMeters = field(default_factory=RunMeters)
@@ -37,6 +38,7 @@ class Sources:
     lockstep: Callable[[], LockstepView | None] = lambda: None
     obstacle: Callable[[], str] = str
     gpu: Callable[[], GpuUse] | None = None
+    changed: Callable[[], Mapping[str, float | None]] = dict
 
 
 class Reporting:
@@ -97,6 +99,7 @@ class Reporting:
             busy_seconds=busy_seconds,
             is_paused=is_paused,
             gpu=self._gpu,
+            changed=sources.changed(),
         )
         self._send(self._newest)
 

@@ -16,8 +16,8 @@ from learner.shared.exits import ExitCode
 from tests.learner.start.run_folders import trained_run
 
 ROOT = Path(__file__).resolve().parents[3]
-COMMANDS = ("serve", "check-config", "status", "pause", "resume", "save", "drain", "healthcheck", "release")
-OPERATORS = COMMANDS[2:-1]
+COMMANDS = ("serve", "check-config", "status", "pause", "resume", "save", "drain", "healthcheck", "release", "set")
+OPERATORS = COMMANDS[2:-2]
 NOBODY = "127.0.0.1:1"
 
 

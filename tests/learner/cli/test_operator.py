@@ -25,7 +25,7 @@ import pytest
 import rollcast.console
 from rollcast.addresses import split_address
 from rollcast.auth import Role, proof_of, token_hash
-from rollcast.errors import CheckpointFailed, MalformedChunk
+from rollcast.errors import CheckpointFailed, MalformedChunk, SettingRefused
 from rollcast.tls import ClientSecurity
 
 from learner.cli.cli import build_parser, main
@@ -128,6 +128,36 @@ async def test_an_actor_that_is_shut_out_is_shown_and_released(
         assert learner.sessions.quarantine.view() == ()
 
 
+async def test_settings_are_changed_and_set_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`set` sends what is given and prints the changes in words; what it cannot mean is a wrong command line."""
+    async with running(identity=KNOWING) as learner:
+        await call(learner, tmp_path, Operator.status)
+        known = ("--control", await learner.operators(), "--token-file", str(tmp_path / "token"))
+
+        async def run(*words: str) -> int:
+            parsed = build_parser().parse_args(["set", *words, *known])
+            code: int = await asyncio.to_thread(parsed.run, parsed)
+            return code
+
+        assert await run("beta=0.1", " A.lambd = 0.9=") == ExitCode.OK
+        assert await run("--undo") == ExitCode.OK
+        assert learner.hooks.calls == ["{'beta': '0.1', 'A.lambd': '0.9='} by operator", "undo by operator"]
+        said = capsys.readouterr().out.splitlines()  # with the learner's log
+        assert [line for line in said if " was " in line or "nothing" in line] == [
+            "beta is 0.1, was 1",
+            "A.lambd is 0.9=, was 1",
+            "nothing changed: these are the values already",
+        ]
+        for words in ((), ("beta=1", "beta=2"), ("=1",), ("beta=1", "--undo"), ("run", "beta")):
+            with pytest.raises(UserError, match="KEY=VALUE") as caught:
+                await run(*words)
+            assert caught.value.exit_code is ExitCode.USAGE
+        learner.hooks.error = SettingRefused("batch_size cannot change while the run trains")
+        with pytest.raises(UserError, match="batch_size cannot change") as caught:
+            await run("batch_size=1")
+        assert caught.value.exit_code is ExitCode.USAGE
+
+
 async def test_an_actor_that_is_away_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     """Status names the actors that went away, and says for how long."""
     async with running() as learner, Actor(learner.server.port, name="rig 7") as actor:
@@ -228,6 +258,7 @@ COMMANDS: dict[str, Callable[[Operator], object]] = {
     "save": Operator.save_checkpoint,
     "drain": lambda operator: operator.drain(final=True),
     "release": lambda operator: operator.release("rig 7", None),
+    "set": lambda operator: operator.set({"learning_rate": "1"}),
     "page": Operator.prove,
 }
 

@@ -21,7 +21,7 @@ from tests.learner.service.calls.harness import PAGE_TOKEN, running
 from tests.learner.start.run_folders import run_folder, trained_run
 
 NOBODY = "127.0.0.1:1"
-OPERATORS = ("status", "pause", "resume", "save", "drain", "healthcheck", "release actor")
+OPERATORS = ("status", "pause", "resume", "save", "drain", "healthcheck", "release actor", "set --undo")
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def stands_still(learner: LearnerProcess) -> bool:
 
 @pytest.mark.smoke
 def test_pause_and_resume(browser: Browser, processes: Processes) -> None:
-    """With the link of `rollcast page`, clicks pause, resume and save."""
+    """With the link of `rollcast page`, clicks pause, resume and save, and settings are changed and set back."""
     learner = start(processes)
     browser.open(link(processes, learner))
     browser.wait_for(lambda: state(browser) == "training", "the page shows that it trains")
@@ -92,6 +92,13 @@ def test_pause_and_resume(browser: Browser, processes: Processes) -> None:
     saved = browser.wait_for(lambda: browser.text("#toast").startswith("Saved: "), "the checkpoint is saved")
     assert saved
     assert Path(browser.text("#toast").removeprefix("Saved: ")).exists()
+
+    browser.write("#change-text", f"beta=0.125{ENTER}")
+    browser.wait_for(lambda: browser.text("#toast") == f"{NAME}.beta is 0.125, was 0.0", "the change is answered")
+    marked = "return document.querySelectorAll('.chart.big line.changed').length"
+    browser.wait_for(lambda: browser.run(marked) == 1, "the change is marked in the curve")
+    browser.click("#undo")
+    browser.wait_for(lambda: browser.text("#toast") == f"{NAME}.beta is 0.0, was 0.125", "it is undone")
     assert browser.complaints() == []
 
 

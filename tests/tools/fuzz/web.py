@@ -155,6 +155,8 @@ _WORDS: Final = (
     b"/api/history?behavior=CartPole&since=",
     b"/api/prove?nonce=00&claim=",
     b"/api/release?actor=",
+    b"/api/set?learning_rate=1e-4&",
+    b"/api/undo",
     b"\r\n\r\n",
 )
 

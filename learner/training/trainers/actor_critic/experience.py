@@ -115,6 +115,9 @@ class ExperienceMaker:
         reduce: Combines the moments of the advantages over several learners.
         device: Device of all tensors.
         memory_stride: Rows between two records of memory; 0 for a policy without memory.
+
+    Attributes:
+        targets: As given; may be replaced between two updates.
     """
 
     def __init__(
@@ -139,7 +142,7 @@ class ExperienceMaker:
         self._rows_at_once = min(_ROWS_AT_ONCE, max(1, _BYTES_AT_ONCE // max(1, row_bytes)))
         self._signals = signals
         self._scale = scale
-        self._targets = targets
+        self.targets = targets
         self._ratio = ratio
         self._reduce = reduce
         self._normalizes = normalizes
@@ -184,7 +187,7 @@ class ExperienceMaker:
             lambda: self._log_ratio(plan, storage, recorded),
             baselines,
         )
-        targets = self._targets(plan, valued)
+        targets = self.targets(plan, valued)
         advantages, returns, values = (
             column.index_select(0, plan.steps) for column in (targets.advantages, targets.returns, values)
         )

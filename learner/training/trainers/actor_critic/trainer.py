@@ -102,6 +102,11 @@ class ActorCriticTrainer(OnPolicyTrainer):
         self._disagreements = Throttle()
         super().__init__(context)
         self._watch = RankWatch(context.reduce, context.behavior.name, self.numbers)
+        self.settings_changed()
+
+    def settings_changed(self) -> None:
+        """Computes schedules and targets from the current settings."""
+        self.hyperparameters = self.own_hyperparameters(self.context, ActorCriticHyperparameters)
         hyper, steps = self.hyperparameters, self.get_max_steps
         self._learning_rate = (
             None
@@ -118,6 +123,20 @@ class ActorCriticTrainer(OnPolicyTrainer):
         self._epsilon: ScheduledValue | None = None
         if isinstance(hyper, OnPolicyHyperparameters):
             self._epsilon = ScheduledValue(hyper.epsilon_schedule, hyper.epsilon, EPSILON_FLOOR, steps)
+        self.optimizer.max_grad_norm = hyper.max_grad_norm
+        self._maker.targets = self.target_rule()
+        if self.cloning is not None:
+            self.cloning.use(self.trainer_settings)
+
+    def obstacle_to(self, settings: TrainerSettings) -> str:
+        """Returns why the learning rate cannot change, if it is adaptive or would be."""
+        old, new = self.hyperparameters, settings.hyperparameters
+        rates = {(each.learning_rate, each.learning_rate_schedule) for each in (old, new)}
+        if len(rates) > 1 and any(schedule == "adaptive" for _, schedule in rates):
+            return (
+                "an adaptive learning rate is a part of the optimizer's state and can neither be set, begun nor ended"
+            )
+        return ""
 
     @classmethod
     def build_networks(

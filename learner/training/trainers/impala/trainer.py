@@ -29,7 +29,6 @@ from learner.training.trainers.actor_critic.loss import (
 )
 from learner.training.trainers.actor_critic.targets import TargetRule, VTraceTargets
 from learner.training.trainers.actor_critic.trainer import ActorCriticTrainer
-from learner.training.trainers.base import TrainerContext
 
 
 class IMPALATrainer(ActorCriticTrainer):
@@ -44,22 +43,19 @@ class IMPALATrainer(ActorCriticTrainer):
 
     settings_model = IMPALAHyperparameters
 
-    def __init__(self, context: TrainerContext) -> None:
-        hyper = self.own_hyperparameters(context, IMPALAHyperparameters)
-        self._targets = VTraceTargets(hyper.lambd, hyper.rho_bar, hyper.c_bar)
-        super().__init__(context)
-
     def loss(self, output: PolicyOutput, values: Tensor, batch: Batch, coefficients: Coefficients) -> LossTerms:
         """Computes the loss."""
         return impala_loss(output, values, batch, coefficients)
 
     def target_rule(self) -> TargetRule:
         """Returns the rule that computes advantages and returns."""
-        return self._targets
+        hyper = self.own_hyperparameters(self.context, IMPALAHyperparameters)
+        return VTraceTargets(hyper.lambd, hyper.rho_bar, hyper.c_bar)
 
     def _coefficients(self) -> Coefficients:
         """Adds the truncation of ratios, which is the same at every step."""
-        return replace(super()._coefficients(), rho_bar=self._targets.rho_bar)
+        rho_bar = self.own_hyperparameters(self.context, IMPALAHyperparameters).rho_bar
+        return replace(super()._coefficients(), rho_bar=rho_bar)
 
 
 def impala_loss(output: PolicyOutput, values: Tensor, batch: Batch, coefficients: Coefficients) -> LossTerms:

@@ -12,6 +12,7 @@ from rollcast.specs import ActionSpec, BehaviorSpec
 from torch import Tensor, nn
 
 from learner.shared.exits import ExitCode, UserError
+from learner.shared.settings.base import RealOrAuto
 from learner.shared.settings.hyperparameters import SACHyperparameters
 from learner.shared.settings.trainer import TrainerSettings
 from learner.training.networks.kept import KeptBytes
@@ -144,13 +145,35 @@ class SACTrainer(OffPolicyTrainer):
     def build_optimizers(self) -> dict[str, FlatAdam]:
         """Creates the optimizers of policy, critics and learned temperatures; ``max_grad_norm`` clips the first two."""
         networks, hyper = self.networks, self._settings
-        critic = self.adam(networks.critic, learning_rate=hyper.critic_learning_rate)
+        critic = self.adam(networks.critic)
         self._target = SoftTarget(networks.target, networks.critic, critic, hyper.tau)
-        optimizers = {"policy": self.adam(networks.policy, learning_rate=hyper.policy_learning_rate), "critic": critic}
+        optimizers = {"policy": self.adam(networks.policy), "critic": critic}
         if networks.temperatures.learns:
-            rate = hyper.temperature_learning_rate
-            optimizers["temperatures"] = self.adam(networks.temperatures, clips=False, learning_rate=rate)
+            optimizers["temperatures"] = self.adam(networks.temperatures, clips=False)
         return optimizers
+
+    def settings_changed(self) -> None:
+        """Computes the schedules from the current settings, and takes over ``tau`` and ``target_entropy``."""
+        self._settings = hyper = self.own_hyperparameters(self.context, SACHyperparameters)
+        super().settings_changed()
+        self._target.tau = hyper.tau
+        self.networks.temperatures.aim_at(hyper.target_entropy)
+
+    def obstacle_to(self, settings: TrainerSettings) -> str:
+        """Returns why the settings do not fit the behavior's actions; empty if they do."""
+        hyper = settings.hyperparameters
+        return no_axes(self.context.behavior.spec, hyper) if isinstance(hyper, SACHyperparameters) else ""
+
+    def initial_rate(self, optimizer: str) -> float:
+        """Returns the learning rate of an optimizer at the start."""
+        hyper = self._settings
+        rates = {
+            "policy": hyper.policy_learning_rate,
+            "critic": hyper.critic_learning_rate,
+            "temperatures": hyper.temperature_learning_rate,
+        }
+        rate = rates[optimizer]
+        return hyper.learning_rate if rate is None else rate
 
     def load_model_state(self, state: Mapping[str, Any]) -> None:
         """Loads what `model_state` returned; fixed temperatures keep the value of the run file.
@@ -203,16 +226,20 @@ def _temperatures(spec: BehaviorSpec, hyper: SACHyperparameters) -> Temperatures
     Raises:
         UserError: The run file sets a target for a continuous action that the behavior does not have.
     """
-    target, coefficient = hyper.target_entropy, hyper.entcoef
-    if target != "auto" and not spec.action.continuous_size:
-        raise UserError(
-            ExitCode.RUN_FILE,
-            f"hyperparameters.target_entropy is {target:g}, but {spec.name} has no continuous action: take it out",
-        )
-    axes_target = None if target == "auto" else target
+    problem, coefficient = no_axes(spec, hyper), hyper.entcoef
+    if problem:
+        raise UserError(ExitCode.RUN_FILE, f"hyperparameters.{problem}: take it out")
     if coefficient == "auto":
-        return Temperatures(spec.action, hyper.init_entcoef, axes_target=axes_target)
+        return Temperatures(spec.action, hyper.init_entcoef, axes_target=hyper.target_entropy)
     return Temperatures(spec.action, coefficient, learns=False)
+
+
+def no_axes(spec: BehaviorSpec, hyper: SACHyperparameters) -> str:
+    """Returns the problem of a target for a continuous action that a behavior does not have; empty without one."""
+    target = hyper.target_entropy
+    if target == "auto" or spec.action.continuous_size:
+        return ""
+    return f"target_entropy is {target:g}, but {spec.name} has no continuous action"
 
 
 class Temperatures(nn.Module):
@@ -226,7 +253,7 @@ class Temperatures(nn.Module):
         action: Actions of the behavior.
         initial: Initial value of every temperature.
         learns: False keeps the initial values, whatever is loaded.
-        axes_target: Target entropy of the continuous action in nats; None is ``-n``.
+        axes_target: Target entropy of the continuous action in nats; auto is ``-n``.
 
     Attributes:
         learns: Whether the temperatures are learned.
@@ -237,10 +264,11 @@ class Temperatures(nn.Module):
     branch_targets: Tensor
 
     def __init__(
-        self, action: ActionSpec, initial: float, *, learns: bool = True, axes_target: float | None = None
+        self, action: ActionSpec, initial: float, *, learns: bool = True, axes_target: RealOrAuto = "auto"
     ) -> None:
         super().__init__()
         self.learns = learns
+        self._axes = action.continuous_size
         self._start = start = math.log(max(initial, _SMALLEST_ALPHA))
         branches = list(action.discrete_branches)
         self._branches = branches
@@ -249,12 +277,17 @@ class Temperatures(nn.Module):
         choices = [branch for branch, size in enumerate(branches) for _ in range(size)]
         constants = {
             "choice_branches": torch.tensor(choices, dtype=torch.int64),
-            "axes_target": torch.tensor(-float(action.continuous_size) if axes_target is None else axes_target),
+            "axes_target": torch.zeros(()),
             "branch_targets": torch.tensor([DISCRETE_ENTROPY_SHARE * math.log(size) for size in branches]),
         }
         for name, value in constants.items():
             self.register_buffer(name, value, persistent=False)
         self.requires_grad_(learns)
+        self.aim_at(axes_target)
+
+    def aim_at(self, target: RealOrAuto) -> None:
+        """Sets the target entropy of the continuous action in nats; auto is ``-n``."""
+        self.axes_target.fill_(-float(self._axes) if target == "auto" else target)
 
     @torch.no_grad()
     def reset_fixed(self) -> None:

@@ -30,7 +30,7 @@ from rollcast.v1 import (
 )
 
 from learner.link.channel import Link, Transport
-from learner.link.control import Ending
+from learner.link.control import Ending, SettingChange
 from learner.link.to_front import Pace, Policy
 from learner.service.calls.run_info import RunInfo
 from learner.service.calls.server import LearnerServer
@@ -90,6 +90,13 @@ class Hooks:
         if self.error is not None:
             raise self.error
         return f"/checkpoint after {timeout_seconds > 0}"
+
+    def change(self, values: Mapping[str, str], principal: str) -> tuple[SettingChange, ...]:
+        """Records the call and fails if the test says so."""
+        self.calls.append(f"{dict(values) or 'undo'} by {principal}")
+        if self.error is not None:
+            raise self.error
+        return tuple(SettingChange(name, 1, text) for name, text in values.items())
 
     def drain(self, *, final: bool) -> None:
         """Records the call."""

@@ -11,10 +11,10 @@ from types import TracebackType
 
 import pytest
 from rollcast.enums import HoldReason
-from rollcast.errors import CheckpointFailed, Draining, NothingToSave
+from rollcast.errors import CheckpointFailed, Draining, NothingToSave, SettingRefused
 from structlog.testing import capture_logs
 
-from learner.link.control import Answer, Request, RequestKind
+from learner.link.control import Answer, Request, RequestKind, SettingChange
 from learner.link.to_front import SetHold, ToFront
 from learner.service.run.control import RunControl
 from learner.shared.runfolder.documents import CheckpointFailed as SavingFailed
@@ -43,7 +43,14 @@ class Desk:
         self.may_save, self.is_saving = threading.Event(), threading.Event()
         self.may_save.set()
         link = start.parts.link
-        self.loop = TrainerLoop(link, lambda *_: start.trainer(), save=self._save, on_failure=self.failures.append)
+        self.changed: list[tuple[SettingChange, ...]] = []
+        self.loop = TrainerLoop(
+            link,
+            lambda *_: start.trainer(),
+            save=self._save,
+            change=self._change,
+            on_failure=self.failures.append,
+        )
 
         def ask(request: Request) -> None:
             link.to_trainers.send(request)
@@ -54,6 +61,7 @@ class Desk:
             is_ending=lambda: bool(self.stops),
             request_stop=lambda reason, final: self.stops.append((reason, final)),
             send=self.commands.append,
+            on_changed=self.changed.append,
         )
         link.to_front.divert(Answer, self.control.answer)
         self.thread = threading.Thread(target=self.loop.run)
@@ -66,6 +74,11 @@ class Desk:
         if self.error is not None:
             raise self.error
         return Path("/state")
+
+    def _change(self, request: Request) -> tuple[SettingChange, ...]:
+        if not request.values:
+            raise SettingRefused("there is nothing to undo")
+        return tuple(SettingChange(name, request.principal, text) for name, text in request.values.items())
 
     def __enter__(self) -> Desk:
         self.thread.start()
@@ -104,6 +117,24 @@ def test_pause_and_resume_are_answered_when_done(tmp_path: Path) -> None:
             assert not made.loop.is_paused
             assert made.commands[-1] == SetHold(HoldReason.PAUSED, active=False)
     assert [line["event"] for line in logs if line["event"] in {"paused", "resumed"}] == ["paused", "resumed"]
+
+
+def test_settings_change_also_in_a_pause(tmp_path: Path) -> None:
+    """A change is answered and told to the curves, what is refused has its reason, and a run that ends changes nothing."""
+    with dispatcher(tmp_path) as made:
+        for act in (made.control.pause, made.control.resume):
+            act()
+            changes = made.control.change({"beta": "0.1"}, "ops")
+            assert changes == (SettingChange("beta", "ops", "0.1"),)
+            assert made.changed[-1] == changes
+            with pytest.raises(SettingRefused, match="nothing to undo"):
+                made.control.change({}, "ops")
+        made.loop._change = None
+        with pytest.raises(SettingRefused, match="does not train"):
+            made.control.change({"beta": "0.1"}, "ops")
+        made.control.drain(final=True)
+        with pytest.raises(Draining, match="can no longer be changed"):
+            made.control.change({"beta": "0.1"}, "ops")
 
 
 def test_a_checkpoint_is_saved_by_the_trainers_thread(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learner.service.view.history import COLUMNS, History
+from learner.service.view.history import COLUMNS, MAX_MARKS, History
 
 
 def filled(samples: int, **settings: int) -> History:
@@ -38,6 +38,23 @@ def test_the_interval_doubles_when_it_is_full() -> None:
     assert over is not None
     assert (full.interval_seconds, len(full.columns["t"])) == (1.0, 1000)
     assert (over.interval_seconds, len(over.columns["t"])) == (2.0, 501)
+
+
+def test_marks_are_kept_and_restored() -> None:
+    """Every curve has the newest marks, at times that continue after a restart."""
+    history = filled(10)
+    for second in range(MAX_MARKS + 1):
+        history.mark(float(second), f"change {second}")
+    later = History()
+    later.load_state_dict(history.state_dict())
+    later.load_marks(history.marks())
+    later.mark(1.0, "after")
+    view = later.view("A")
+    assert view is not None
+    assert (view.marks[0], view.marks[-1], len(view.marks)) == ((2.0, "change 2"), (10.0, "after"), MAX_MARKS)
+    for damaged in ([1], [[None, "x"]], [[-1.0, "x"]]):
+        with pytest.raises((TypeError, ValueError)):
+            later.load_marks(damaged)
 
 
 def test_only_what_is_new() -> None:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from learner.link.control import SettingChange
 from learner.service.identity.setup import Identity
 from learner.service.view.history import History, HistoryView
 from learner.service.web.operator_token import OperatorToken
@@ -94,6 +95,11 @@ class Hooks:
         """Records the call."""
         self._note(f"release {actor_name} of {principal}", waits=False)
         return 1
+
+    def change(self, values: Mapping[str, str], principal: str) -> tuple[SettingChange, ...]:
+        """Records the call."""
+        self._note(f"change {dict(values)} by {principal}")
+        return tuple(SettingChange(name, None, text) for name, text in values.items())
 
     def drain(self, *, final: bool) -> None:
         """Records the call."""

@@ -26,7 +26,10 @@ from tests.learner.service.web.site import NAME, OPERATOR, SECONDS, Answer, Site
 
 READ = ("/api/status", f"/api/history?behavior={NAME}", "/metrics")
 OPEN = ("/", "/healthz")
-ACT = ("/api/pause", "/api/resume", "/api/checkpoint", "/api/operator", "/api/drain", "/api/release?actor=x")
+ACT = (
+    *("/api/pause", "/api/resume", "/api/checkpoint", "/api/operator", "/api/drain", "/api/release?actor=x"),
+    *("/api/set?learning_rate=1", "/api/undo"),
+)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import replace
 
 import pytest
-from rollcast.errors import CheckpointFailed, NothingToSave
+from rollcast.errors import CheckpointFailed, NothingToSave, SettingRefused
 
 from learner.service.view.history import COLUMNS
 from learner.service.web.routes import FRESH_SECONDS, MAX_WAITING, SharedAnswer, load_page
@@ -117,6 +117,27 @@ def test_operators_release_actors() -> None:
         assert site.ask("/api/release?actor=x&principal=", "POST", OPERATOR).status == 200
         assert site.ask("/api/release", "POST", OPERATOR).reason == "NO_ACTOR"
         assert site.hooks.calls == ["release a&b of lab", "release x of "]
+
+
+def test_operators_change_settings() -> None:
+    """Each setting is named once, with its value; the answer has the changes, and a refusal is the learner's."""
+    with serving() as site:
+        assert site.ask("/api/set?beta=0.1&A.max_steps=1e6", "POST", OPERATOR).json == {
+            "changes": [
+                {"name": "beta", "old": None, "new": "0.1", "text": "beta is 0.1, was null"},
+                {"name": "A.max_steps", "old": None, "new": "1e6", "text": "A.max_steps is 1e6, was null"},
+            ]
+        }
+        assert site.ask("/api/undo", "POST", OPERATOR).json == {"changes": []}
+        for query in ("", "?beta=1&beta=2", "?" + "&".join(f"x{number}=1" for number in range(33))):
+            assert site.ask(f"/api/set{query}", "POST", OPERATOR).reason == "BAD_CHANGE"
+        assert site.hooks.calls == [
+            "change {'beta': '0.1', 'A.max_steps': '1e6'} by operator",
+            "change {} by operator",
+        ]
+        site.hooks.error = SettingRefused("there is no setting 'beto'; did you mean 'beta'?")
+        answer = site.ask("/api/set?beto=1", "POST", OPERATOR)
+        assert (answer.status, answer.reason) == (409, "SETTING_REFUSED")
 
 
 @pytest.mark.parametrize("path", [*ACTIONS, "/api/operator", "/api/release?actor=x"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,13 @@ from rollcast.trajectories import Chunk
 from torch import Tensor
 
 from learner.link.turns import Turn, TurnKind
+from learner.shared.settings.service import ServiceSettings
+from learner.training.curriculum.lessons import no_lessons
+from learner.training.run.steering import Steering
 from learner.training.trainers.actor_critic.trainer import ActorCriticTrainer
 from learner.training.trainers.follower import Follower
 from learner.training.trainers.loop import ordinary_queue
+from learner.training.trainers.parts import RunPart
 from learner.training.trainers.registry import build
 from tests.learner.training.optimizers.rank_updates import vector_of
 from tests.learner.training.rewards.recorded import demonstrate
@@ -64,10 +68,12 @@ def grouped(bench: Bench) -> Iterator[Chunk]:
         yield actor.play(span)
 
 
-def play(settings: dict[str, Any], spec: BehaviorSpec, ranks: int, chunks: Chunks = separate) -> ThreadRanks:
+def play(
+    settings: dict[str, Any], spec: BehaviorSpec, ranks: int, chunks: Chunks = separate, parts: Sequence[RunPart] = ()
+) -> ThreadRanks:
     """Returns ranks that have trained on all chunks, in two updates."""
     bench = make_bench(settings, spec)
-    run = ThreadRanks(bench, ranks)
+    run = ThreadRanks(bench, ranks, parts)
     wait(bench, lambda: bench.published.progress, run)
     for index, chunk in enumerate(chunks(bench)):
         bench.put(with_roles(chunk, spec, bench.behavior.declared.memory_size), actor_index=index % 2)
@@ -163,6 +169,17 @@ def test_ranks_that_draw_differently_stay_equal(case: str, tmp_path: Path) -> No
         assert (found[0].version, found[0].optimizer_steps) == (2, alone.optimizer_steps)
         if case == "cloning":
             assert found[0].model_state()["cloning"]["optimizer"]["steps"] > 0
+
+
+def test_changed_settings_reach_every_rank() -> None:
+    """Ranks of which one restores a changed setting train bit by bit as if all had started with it."""
+    started = play(changed(learning_rate=0.05), CONTINUOUS, 2).trainers[0]
+    steering = Steering(ServiceSettings(), no_lessons(), print, print)
+    path = ["behaviors", CONTINUOUS.name, "hyperparameters", "learning_rate"]
+    steering.load_state_dict({"groups": [[[path, 3e-4, 0.05]]]})
+    found = play(PPO, CONTINUOUS, 2, parts=(steering,)).trainers
+    assert found[1].trainer_settings.hyperparameters.learning_rate == 0.05
+    assert all(torch.equal(vector_of(trainer), vector_of(started)) for trainer in found.values())
 
 
 def test_experience_of_a_finished_behavior_is_not_kept() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -24,6 +24,7 @@ from learner.training.trainers.conductor import Conductor
 from learner.training.trainers.follower import Follower
 from learner.training.trainers.loop import TrainerLoop
 from learner.training.trainers.outcome_report import ExperienceQueue
+from learner.training.trainers.parts import RunPart
 from learner.training.trainers.registry import build
 from tests.learner.training.trainers.in_process import Bench
 
@@ -87,13 +88,14 @@ class ThreadRanks:
     Args:
         bench: The service; its trainers are those of the ranks.
         ranks: Number of ranks.
+        parts: Parts of rank 0.
 
     Attributes:
         trainers: The trainer of each rank.
         errors: What ended a thread.
     """
 
-    def __init__(self, bench: Bench, ranks: int) -> None:
+    def __init__(self, bench: Bench, ranks: int, parts: Sequence[RunPart] = ()) -> None:
         bench.is_looped = True
         self._bench = bench
         self._meeting = Meeting(ranks)
@@ -112,7 +114,7 @@ class ThreadRanks:
             link.to_trainers = router.channels[rank]
             link.to_trainers._transport = _joining(rank, ranks)
         links[0].to_front = bench.link.to_front
-        self.loop = TrainerLoop(links[0], self._builder(0), on_failure=self._fail)
+        self.loop = TrainerLoop(links[0], self._builder(0), parts, on_failure=self._fail)
         self._followers = [_Counted(links[rank], self._builder(rank), _queue, _release) for rank in range(1, ranks)]
         self._thread = threading.Thread(target=self.loop.run, daemon=True)
         for follower in self._followers:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from learner.shared.settings.hyperparameters import IMPALAHyperparameters
+from learner.training.trainers.actor_critic.targets import VTraceTargets
 from learner.training.trainers.impala.trainer import IMPALATrainer
 from tests.learner.training.trainers.started import feed, make_kind
 from tests.learner.training.trainers.synthetic import SyntheticActor
@@ -24,4 +25,4 @@ def test_the_loss_truncates_where_the_targets_do() -> None:
     _, trainer = make_kind(IMPALATrainer, "impala", hyper={"rho_bar": 2.0})
     coefficients = trainer._coefficients()
     assert (coefficients.rho_bar, coefficients.epsilon) == (2.0, 0.0)
-    assert trainer._targets.rho_bar == 2.0
+    assert trainer.target_rule() == VTraceTargets(0.95, 2.0, 1.0)

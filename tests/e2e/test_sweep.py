@@ -73,7 +73,7 @@ def trials(processes: Processes) -> list[FrozenTrial]:
 def test_a_sweep_continues_after_its_end(processes: Processes, number: signal.Signals) -> None:
     """Killed or stopped, the same command continues the study and the runs that were cut off; every trial is a run."""
     words = ("--env=CartPole-v1", RATE, "--trials=4", "--parallel=2", "--pruner=none")
-    first = sweep(processes, *words, max_steps=20_000)
+    first = sweep(processes, *words, max_steps=10_000)
     third = folder_of(processes) / "0002" / "address.json"
     wait_until(lambda: third.exists() or not first.is_running, "the third trial listens", said=first.said)
     first.signal(number)
@@ -81,7 +81,7 @@ def test_a_sweep_continues_after_its_end(processes: Processes, number: signal.Si
     if number is signal.SIGINT:
         assert not any(FolderLock.is_held(folder) for folder in folder_of(processes).glob("0*"))
         assert not [trial for trial in trials(processes) if trial.state is TrialState.RUNNING]
-    second = sweep(processes, *words, name="again", max_steps=20_000)
+    second = sweep(processes, *words, name="again", max_steps=10_000)
     assert second.wait() == ExitCode.OK, second.said()
     found = trials(processes)
     states = [trial.state for trial in found]
@@ -103,7 +103,15 @@ def test_a_sweep_continues_after_its_end(processes: Processes, number: signal.Si
 
 def test_worse_trials_end_early(processes: Processes) -> None:
     """Trials whose returns fall behind are ended, saved and recorded; the best settings are those that pay most."""
-    words = ("--env=pays:Pays", PAY, "--trials=5", "--pruner=hyperband", "--seed=1")
+    words = (
+        "--env=pays:Pays",
+        PAY,
+        "--trials=5",
+        "--pruner=hyperband",
+        "--seed=1",
+        "--actor-args",
+        "--max-env-failures=1",
+    )
     child = sweep(processes, *words, max_steps=6000, summary_freq=250)
     assert child.wait() == ExitCode.OK, child.said()
     found = trials(processes)

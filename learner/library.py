@@ -1,4 +1,4 @@
-"""Trains from Python: starts learners as processes of their own, and steers them. `rollcast.train` and `rollcast.serve` are its names.
+"""Trains from Python: starts learners as processes of their own, and steers them. `rollcast.train`, `serve` and `sweep` are its names.
 
 A process of its own leaves signals, logs, threads and exit of the caller's process alone, and the caller needs neither torch
 nor gRPC. Its arguments are those of the command line, and so are its messages: as the errors that are raised here.
@@ -9,13 +9,9 @@ from __future__ import annotations
 import contextlib
 import json
 import operator
-import os
-import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
@@ -27,6 +23,9 @@ from rollcast.parsers import subparsers_of
 
 from learner.cli.cli import build_parser
 from learner.cli.operator import Operator
+from learner.cli.run_flags import needing_extra
+from learner.cli.sweep import request_of
+from learner.cli.sweep_request import Study
 from learner.cli.train_flags import DEFAULT_ENVS
 from learner.shared.exits import ExitCode, UserError
 from learner.shared.observe.address import read_addresses
@@ -35,25 +34,15 @@ from learner.shared.observe.curves import read_statistics
 from learner.shared.observe.summary import SUMMARY_FILE, read_small_json
 from learner.shared.observe.view import RunView
 from learner.shared.runfolder.names import safe_name
-from learner.shared.settings.layers import EVERY_BEHAVIOR
-from learner.shared.settings.network import NetworkSettings
-from learner.shared.settings.service import ServiceSettings
-from learner.shared.settings.trainer import TrainerSettings
-from learner.start.actors import Failure, end_actor, start_actor
+from learner.shared.settings.by_name import settings_by_name
+from learner.start.command_process import CommandProcess
 from learner.start.train import ENVIRONMENT
 
 LOOK_SECONDS: Final = 0.25
 """Time between two looks at a run."""
-END_SECONDS: Final = 600.0
-"""Longest end of a run that is asked to end: it saves, and its actors finish what they do."""
-_KEPT_LINES: Final = 200
-_PROGRAM: Final = (sys.executable, "-m", "rollcast.watched", "rollcast")
-_LOG: Final = ("--log-format", "json", "--log-level", "info")
-"""Flags with which a learner writes the lines that a `Run` reads."""
-_OF_EXTRINSIC: Final = frozenset({"gamma", "strength"})
 
 
-class Run:
+class Run(CommandProcess):
     """A learner in a process of its own, and its actors, if it has started them. `train` and `serve` make it.
 
     It is a context manager, which stops the run at the end of the block, and an iterator over the run's updates::
@@ -82,26 +71,16 @@ class Run:
     def __init__(
         self, arguments: Sequence[str], held: contextlib.ExitStack, actor: Callable[..., Any] | None = None
     ) -> None:
-        self._held = held
         self._actor: Any = None
         self._actor_error: RollcastError | None = None
-        self._failure = Failure()
-        self._details: deque[str] = deque(maxlen=_KEPT_LINES)
-        self._has_started = threading.Event()
-        self._code: int | None = None
-        self.folder, self.address, self.page = Path(), "", ""
-        self._process = start_actor([*_PROGRAM, *arguments, *_LOG], subprocess.PIPE, {"PYTHONPATH": _search_path()})
-        self._reader = threading.Thread(target=self._read, name="rollcast-run", daemon=True)
-        self._reader.start()
+        super().__init__(arguments, held)
         try:
-            self._has_started.wait()
-            if actor is not None and self._code is None:
+            self.wait_for_start()
+            if actor is not None and self.is_running:
                 self._actor = actor(self.address, self._take_end_of_actor)
         except BaseException:
             self.stop()
             raise
-        if self._code is not None:
-            self._raise()
 
     @property
     def id(self) -> str:
@@ -109,9 +88,9 @@ class Run:
         return self.folder.name
 
     @property
-    def is_running(self) -> bool:
-        """True until the process has ended."""
-        return self._reader.is_alive()
+    def error(self) -> RollcastError | None:
+        """The error that ended the run, or its actor in this process; None if it runs, or ended as it should."""
+        return self._actor_error or super().error
 
     @property
     def state(self) -> RunView:
@@ -159,15 +138,13 @@ class Run:
             if until is not None and time.monotonic() >= until:
                 raise TimeoutError(f"run {self.id} has not ended within {seconds:g} s")
             self._pause(LOOK_SECONDS)
-        self._raise()
+        if (error := self.error) is not None:
+            raise error
         return self
 
     def stop(self) -> None:
         """Ends the run as Ctrl-C ends the command: it saves, and its actors end. Does nothing after the end."""
-        if self.is_running:
-            self._process.terminate()
-            self._reader.join(END_SECONDS)
-        end_actor(self._process, 0.0)
+        super().stop()
         if self._actor is not None:
             self._actor.stop()
 
@@ -292,48 +269,11 @@ class Run:
             self.stop()
             raise
 
-    def _read(self) -> None:
-        """Reads the lines of the process until its end."""
-        with self._process.stdout or contextlib.nullcontext(()) as output:
-            for raw in output:
-                line = raw.decode(errors="replace").rstrip()
-                if line.startswith('{"') and '"learner_start' in line:
-                    self._take_start(json.loads(line))
-                elif not self._failure.take(line) and line.startswith("  "):
-                    self._details.append(line.strip())
-        self._code = self._process.wait()
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        self._held.close()
-        self._has_started.set()
-
-    def _take_start(self, event: Mapping[str, Any]) -> None:
-        if event["event"] == "learner_starts":  # a resumed run that is finished comes no further
-            self.folder = Path(event["folder"]).absolute()
-        elif event["event"] == "learner_started":
-            self.address, self.page = event["address"], "" if event["page"] == "off" else event["page"]
-            self._has_started.set()
-
     def _take_end_of_actor(self, error: RollcastError | None) -> None:
         """Ends the run when its only actor has failed; one that ends without an error was told to by the learner."""
         if error is not None:
             self._actor_error = error
-            self._process.terminate()
-
-    def _raise(self) -> None:
-        """Raises the error of the run, if it has failed."""
-        if self._actor_error is not None:
-            raise self._actor_error
-        if self._code:
-            found = self._failure.error("the learner", self._code)
-            known = {code.value: code for code in ExitCode}  # others are those of an actor, or a signal
-            code = known.get(self._code, found.exit_code)
-            raise UserError(code, found.message, [*self._details, *found.details], code=found.code)
-
-
-def _search_path() -> str:
-    """Returns the folders in which this program finds modules, for the processes of a run."""
-    return os.pathsep.join(dict.fromkeys(each or str(Path.cwd()) for each in sys.path))
+            self.ask_to_stop()
 
 
 def train(
@@ -419,6 +359,46 @@ def serve(settings: str | Path | Mapping[str, Any] | None = None, *, wait: bool 
     return _started("serve", settings, arguments, wait=wait)
 
 
+def sweep(
+    env: str | Callable[..., Any] | None = None,
+    settings: str | Path | Mapping[str, Any] | None = None,
+    *,
+    space: Mapping[str, str | Sequence[Any]],
+    **arguments: Any,
+) -> Study:
+    """Searches settings by many runs, as ``rollcast sweep`` does, and returns the study when all have ended.
+
+        study = rollcast.sweep("CartPole-v1", space={"learning_rate": "log:1e-5:1e-2", "batch_size": [64, 128]}, trials=20)
+        run = rollcast.train("CartPole-v1", **study.best_settings)
+
+    Ctrl-C stops its runs, which save, before it is raised; the same call continues the study.
+
+    Args:
+        env: A Gymnasium id, ``package:id``, ``module:callable``, or a callable that other processes can import; None lets
+            actors elsewhere join each trial.
+        settings: A run file, or what it would hold; None for the settings of the example for this environment.
+        space: The values of each setting, by its name as in `train`: a text as of ``--space``, or a list to choose from.
+        arguments: Flags of ``rollcast sweep`` (``trials``, ``parallel``, ``run_id``, ``num_envs``, ...), and settings as of `train`.
+
+    Raises:
+        RollcastError: The sweep cannot start, or its trials fail; with the message and the exit code of the command.
+    """
+    with needing_extra("rollcast.sweep", "learner,actor,gym,sweep"):
+        from learner.cli.sweep_run import sweep as run_sweep  # noqa: PLC0415 - an optional part
+    if env is not None and not isinstance(env, str) and not (env := spelled(env)):
+        raise UserError(
+            ExitCode.USAGE,
+            "trials run in processes of their own: put the environment into a module that they can import",
+        )
+    spaces = [
+        f"{name}={values if isinstance(values, str) else 'choice:' + json.dumps([*values])[1:-1]}"
+        for name, values in space.items()
+    ]
+    with contextlib.ExitStack() as stack:
+        words = _words("sweep", settings, {"env": env, "space": spaces, **arguments}, stack)
+        return run_sweep(request_of(build_parser().parse_args(words)))
+
+
 def _started(
     command: str,
     settings: str | Path | Mapping[str, Any] | None,
@@ -428,23 +408,33 @@ def _started(
     actor: Callable[..., Any] | None = None,
 ) -> Run:
     with contextlib.ExitStack() as stack:
-        words = [command]
-        if isinstance(settings, Mapping):
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="rollcast-", ignore_cleanup_errors=True))
-            file = Path(folder, "run.yaml")
-            file.write_text(json.dumps(_named(settings)), encoding="utf-8")  # JSON is YAML
-            words.append(str(file))
-        elif settings is not None:
-            words.append(str(settings))
-        flags = subparsers_of(build_parser())[command]._option_string_actions  # noqa: SLF001 - argparse names them nowhere else
-        for name, value in _named(arguments).items():
-            flag = f"--{name.replace('_', '-')}"
-            if flag in flags and (flag != "--trainer" or settings is None):
-                words += _flag(flag, value)
-            else:
-                words += [word for path, each in _settings(name, value) for word in ("--set", f"{path}={each}")]
-        run = Run(words, stack.pop_all(), actor)
+        run = Run(_words(command, settings, arguments, stack), stack.pop_all(), actor)
     return run.wait() if wait else run
+
+
+def _words(
+    command: str,
+    settings: str | Path | Mapping[str, Any] | None,
+    arguments: Mapping[str, Any],
+    held: contextlib.ExitStack,
+) -> list[str]:
+    """Returns the words of a command line; `held` keeps the file of its settings."""
+    words = [command]
+    if isinstance(settings, Mapping):
+        folder = held.enter_context(tempfile.TemporaryDirectory(prefix="rollcast-", ignore_cleanup_errors=True))
+        file = Path(folder, "run.yaml")
+        file.write_text(json.dumps(_named(settings)), encoding="utf-8")  # JSON is YAML
+        words.append(str(file))
+    elif settings is not None:
+        words.append(str(settings))
+    flags = subparsers_of(build_parser())[command]._option_string_actions  # noqa: SLF001 - argparse names them nowhere else
+    for name, value in _named(arguments).items():
+        flag = f"--{name.replace('_', '-')}"
+        if flag in flags and (flag != "--trainer" or settings is None):
+            words += _flag(flag, value)
+        else:
+            words += [word for path, each in settings_by_name(name, value) for word in ("--set", f"{path}={each}")]
+    return words
 
 
 def _named(value: Any) -> Any:
@@ -478,30 +468,3 @@ def _flag(flag: str, value: object) -> list[str]:
     if value is None or value is False:
         return []
     return [flag] if value is True else [f"{flag}={value}"]
-
-
-def _settings(name: str, value: object) -> Iterator[tuple[str, str]]:
-    """Yields the dotted path of a setting, or of each one in a block, and its value as text."""
-    if "." in name:
-        path = name
-    elif name == "trainer":
-        path = ".".join((*EVERY_BEHAVIOR, "trainer_type"))
-    elif name in TrainerSettings.model_fields:
-        path = ".".join((*EVERY_BEHAVIOR, name))
-    elif name in NetworkSettings.model_fields:
-        path = ".".join((*EVERY_BEHAVIOR, "network_settings", name))
-    elif name in _OF_EXTRINSIC:
-        path = ".".join((*EVERY_BEHAVIOR, "reward_signals", "extrinsic", name))
-    elif name in ServiceSettings.model_fields:
-        path = f"rollcast.{name}"
-    else:
-        path = ".".join((*EVERY_BEHAVIOR, "hyperparameters", name))
-    yield from _leaves(path, value)
-
-
-def _leaves(path: str, value: object) -> Iterator[tuple[str, str]]:
-    if isinstance(value, Mapping) and value:
-        for key, each in value.items():
-            yield from _leaves(f'{path}."{key}"' if "." in key else f"{path}.{key}", each)
-    else:
-        yield path, value if isinstance(value, str) else json.dumps(value)

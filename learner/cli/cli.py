@@ -29,6 +29,7 @@ from learner.cli.evaluate import add_evaluate
 from learner.cli.run_flags import needing_extra, real
 from learner.cli.runs import add_backup, add_runs
 from learner.cli.serve_flags import RESUME_WORDS, add_settings, add_stopped_code
+from learner.cli.sweep import add_sweep
 from learner.cli.tournament import add_tournament
 from learner.cli.train_flags import add_train
 from learner.cli.trainer import add_trainer
@@ -175,7 +176,11 @@ def _run(arguments: Sequence[str] | None, prog: str) -> int:
             parser.print_help()
             return ExitCode.USAGE
         run: Callable[[argparse.Namespace], int] = parsed.run
-        if parsed.command in {"serve", "train"}:  # a lost console does not stop training; the log is in the run folder
+        if parsed.command in {
+            "serve",
+            "sweep",
+            "train",
+        }:  # a lost console does not stop training; the log is in the run folder
             return run(parsed)
         with _written_out():
             return run(parsed)
@@ -552,6 +557,7 @@ def _certs(parsed: argparse.Namespace) -> int:
 _COMMANDS: Mapping[str, Callable[[argparse.ArgumentParser], None]] = {
     "init": _add_init,
     "train": lambda parser: add_train(parser, _train),
+    "sweep": add_sweep,
     "serve": _add_serve,
     "check-config": _add_check_config,
     "status": lambda parser: _add_operator_command(parser, _status),

@@ -42,8 +42,23 @@ def add_train(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace
     parser.epilog = (
         _EPILOG + "exit codes of the learner:\n" + "\n".join(f"  {code:3d}  {code.help}" for code in ExitCode)
     )
+    add_environment(parser, is_required=True)
+    add_run_settings(parser)
+    add_stopped_code(parser)
+    parser.set_defaults(run=run)
+
+
+def add_environment(parser: argparse.ArgumentParser, *, is_required: bool) -> None:
+    """Adds the environment, the actors, and the trainer of a run without a run file.
+
+    Args:
+        parser: Parser of a command.
+        is_required: Whether the command needs an environment.
+    """
     collects = parser.add_argument_group("actors")
-    collects.add_argument("--env", metavar="ID", required=True, help="a Gymnasium id, package:id, or module:callable")
+    collects.add_argument(
+        "--env", metavar="ID", required=is_required, help="a Gymnasium id, package:id, or module:callable"
+    )
     collects.add_argument("--actors", metavar="N", type=count_of, default=1, help="actors to start (default: 1)")
     collects.add_argument(
         "--num-envs", metavar="N", default=str(DEFAULT_ENVS),
@@ -72,6 +87,3 @@ def add_train(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace
         metavar="TYPE",
         help="without a run file: the trainer, as ppo, sac or mine:Trainer (default: that of the example, or ppo)",
     )
-    add_run_settings(parser)
-    add_stopped_code(parser)
-    parser.set_defaults(run=run)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from learner.shared.settings.trainer import TrainerSettings
-
 
 class TurnKind(enum.StrEnum):
     """An action that all ranks take."""
@@ -35,7 +33,7 @@ class Turn:
         kind: What is done.
         through: Sequence of the newest chunk that is taken; 0 if none is.
         players: Sessions whose experience belongs to the round, with RELEASE.
-        settings: The behavior's settings from now on, with SET.
+        settings: The behavior's settings from now on, as JSON, with SET: the service passes them on, and must not read them.
     """
 
     number: int
@@ -43,7 +41,7 @@ class Turn:
     kind: TurnKind
     through: int = 0
     players: frozenset[str] = frozenset()
-    settings: TrainerSettings | None = None
+    settings: str = ""
 
 
 @dataclass(frozen=True, slots=True)

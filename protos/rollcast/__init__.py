@@ -18,10 +18,12 @@ __all__ = [
     "LoadedPolicy",
     "RollcastError",
     "Run",
+    "Study",
     "act",
     "evaluate",
     "load_policy",
     "serve",
+    "sweep",
     "train",
 ]
 
@@ -31,10 +33,12 @@ _SIDES = {
     "LoadedPolicy": "actor_client.library",
     "RollcastError": "rollcast.exits",
     "Run": "learner.library",
+    "Study": "learner.cli.sweep_request",
     "act": "actor_client.background",
     "evaluate": "actor_client.library",
     "load_policy": "actor_client.library",
     "serve": "learner.library",
+    "sweep": "learner.library",
     "train": "learner.library",
 }
 """Module of each name."""

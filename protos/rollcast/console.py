@@ -87,6 +87,7 @@ _AFTER: Final = "runs and policies"
 _NETWORK: Final = "networks"
 COMMANDS: Final[Mapping[str, _Command]] = {
     "train": _Command(_TRAIN, _RUN, "train on a Gymnasium environment: learner and actors in one command"),
+    "sweep": _Command(_LEARNER, _RUN, "search settings by many runs, and end the worse ones early"),
     "unity": _Command(_UNITY, _RUN, "train Unity players: learner, and players or a port for the editor"),
     "init": _Command(_LEARNER, _RUN, "write a commented run file to start from"),
     "check-config": _Command(_LEARNER, _RUN, "show the settings a run file resolves to"),

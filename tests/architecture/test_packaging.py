@@ -22,7 +22,7 @@ PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 INSTALLED_WITH = {
     "rollcast": ("unity",),
-    "learner": ("learner", "certs", "wandb"),
+    "learner": ("learner", "certs", "sweep", "wandb"),
     "actor_client": ("actor", "gym", "pettingzoo", "unity"),
 }
 """The extras that bring what a package may import."""

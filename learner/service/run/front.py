@@ -43,6 +43,7 @@ from learner.service.policies.store import PolicyStore
 from learner.service.run.control import OperatorSignals, RunControl
 from learner.service.run.run_status import RunStatus
 from learner.service.run.scrape import Scrape, bottleneck_meter
+from learner.service.run.stopping import OPERATOR as BY_OPERATOR
 from learner.service.run.stopping import SIGNAL, Stop, Stopping
 from learner.service.run.update_watch import UpdateWatch
 from learner.service.view.display import Display
@@ -363,13 +364,16 @@ class Front:
         self._show()
         self._joined = frozenset(session.actor_name for session in self.sessions.live())
         self._link.to_trainers.send(StopTurns())
+        is_left = stop.final and (stop.reason == BY_OPERATOR or not self._service.keep_actors)
         await server.drain(
-            final=stop.final,
+            final=is_left,
             seconds=self._service.drain_seconds,
             hurry=stopping.hurry,
             has_failed=stop.error is not None,
             reason=stop.reason,
         )
+        if stop.final and not is_left:
+            self.sessions.end_all()  # the actors wait for another run, and return to none of this one
         try:
             await asyncio.wait_for(self._has_stopped.wait(), _STOP_SECONDS)
         except TimeoutError:

@@ -160,6 +160,8 @@ class ServiceSettings(SettingsModel):
     """seconds after a lease, or after a restart of the learner, in which an actor may return to its session; lock-step has none"""
     drain_seconds: PositiveReal = Field(default=5.0, le=DAY_SECONDS)
     """seconds for actors to send their remaining steps at the end"""
+    keep_actors: bool = False
+    """actors wait for the next learner at the address when the run is over, as between the trials of a sweep, instead of exiting"""
 
     queue_bytes: PositiveBytes = Field(default=256 * 2**20, le=MAX_BYTES)
     """bytes of chunks waiting for the trainers"""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import time
 from abc import ABC, abstractmethod
 from collections import deque
@@ -159,7 +160,9 @@ class Trainer(ABC):
 
     def change_settings(self, settings: TrainerSettings) -> None:
         """Takes over settings of which `Live` ones have changed; call it between two turns, if there is no `obstacle_to` it."""
-        self.context.conductor.tell(self.context.behavior.index, TurnKind.SET, settings=settings)
+        self.context.conductor.tell(
+            self.context.behavior.index, TurnKind.SET, settings=json.dumps(settings.model_dump(mode="json"))
+        )
         self.context = replace(self.context, behavior=replace(self.context.behavior, settings=settings))
         self.settings_changed()
 

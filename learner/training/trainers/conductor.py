@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from learner.link.turns import Turn, TurnKind
-from learner.shared.settings.trainer import TrainerSettings
 
 
 class Conductor:
@@ -25,7 +24,7 @@ class Conductor:
         kind: TurnKind,
         through: int = 0,
         players: Collection[str] = (),
-        settings: TrainerSettings | None = None,
+        settings: str = "",
     ) -> None:
         """Tells the other ranks what this one does next; see `Turn` for the arguments."""
         if self._send is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from learner.link.channel import Link
 from learner.link.to_trainers import Declared, Experience
 from learner.link.turns import Turn, TurnKind
+from learner.shared.settings.trainer import TrainerSettings
 from learner.training.trainers.base import Trainer
 from learner.training.trainers.outcome_report import ExperienceQueue, OutcomeReport
 
@@ -79,8 +81,8 @@ class Follower:
                 self._release(trainer.queue, turn.players)
             case TurnKind.UPDATE:
                 trainer.update()
-            case TurnKind.SET if turn.settings is not None:
-                trainer.change_settings(turn.settings)
+            case TurnKind.SET:
+                trainer.change_settings(TrainerSettings.model_validate(json.loads(turn.settings)))
             case TurnKind.FINISH:
                 trainer.finish()
                 trainer.queue.close()

@@ -126,7 +126,7 @@ MESSAGES: tuple[Any, ...] = (
     Follow(2, 3),
     Over(),
     Turn(5, 0, TurnKind.RELEASE, 7, frozenset({"session"})),
-    Turn(6, 0, TurnKind.SET, settings=declared().settings),
+    Turn(6, 0, TurnKind.SET, settings='{"max_steps": 5}'),
     Logged("error", "trainer_failed", {"error": "no", "exception": "Traceback"}),
     declared(),
     Experience(0, 7, make_chunk(5, discarded={"reset": 2}, game_record=RECORD), "session", 3, 100, 12.5),

@@ -21,7 +21,7 @@ from learner.start.train import prepare
 PARSERS = {name: subparsers_of(build_parser())[name] for name in ("serve", "train")}
 WORDS = {
     "N": "7", "S": "7", "X": "7.5", "R": "7", "CODE": "9", "ID": "x", "BUILD": "Build", "DIR": "some", "FILE": "some",
-    "HOST:PORT": "127.0.0.1:7", "JSON": '{"a": 1}', "MODULE:CALLABLE": "a:b", "DEVICE": "cpu", "FORMAT": "json",
+    "HOST:PORT": "127.0.0.1:7", "JSON": '{"a": 1}', "MODULE:CALLABLE": "a:b", "DEVICE": "cpu", "FORMAT": "json", "LEVEL": "debug",
     "TYPE": "ppo", "NAME": "CartPole", "KEY=VALUE": "rollcast.max_sessions=7", "...": "--map",
 }  # fmt: skip
 """A value of each kind that is not the default."""
@@ -35,7 +35,7 @@ BESIDE = {
 OF_ONE_START = {"--help", "--help-unity", "--run-id", "--results-dir", "--resume", "--checkpoint", "--force"} | {
     "--initialize-from", "--inference",  # how one start begins, or what it does in place of training
     "--seed",  # which a resumed run keeps
-    "--drop-in",  # which says that another command starts the learner
+    "--drop-in", "--stepped-by-caller",  # which say that another command or program starts the learner
     "--restarts",  # of the process around the learner, which the learner does not see
 }  # fmt: skip
 

@@ -22,6 +22,7 @@ ROW = re.compile(r"^\| ([^|]+) \| ([^|]+) \|", flags=re.MULTILINE)
 NOTHING = {"none", "not yet"}
 ROWS = [(name, here) for name, here in ROW.findall(text_of(PAGE)) if here != "here"]
 NAMES = sorted({name for _, here in ROWS for name in re.findall(r"`([^`]+)`", here)})
+OURS = {"rollcast", "learner", "actor_client"}
 COMMANDS = {parser.prog: set(parser._option_string_actions) for parser in walk(whole_parser())}
 
 
@@ -32,9 +33,8 @@ def has_python_name(name: str) -> bool:
     for part in path.split("."):
         owner, found = found, getattr(found, part, None)
         if found is None:
-            return (
-                inspect.isclass(owner) and re.search(rf"self\.{part}\b[^()\n]*= ", inspect.getsource(owner)) is not None
-            )
+            kinds = [kind for kind in getattr(owner, "__mro__", ()) if kind.__module__.partition(".")[0] in OURS]
+            return any(re.search(rf"self\.{part}\b[^()\n]*= ", inspect.getsource(kind)) for kind in kinds)
     return True
 
 

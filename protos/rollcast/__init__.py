@@ -21,6 +21,7 @@ __all__ = [
     "Study",
     "act",
     "evaluate",
+    "launch",
     "load_policy",
     "serve",
     "sweep",
@@ -36,12 +37,13 @@ _SIDES = {
     "Study": "learner.cli.sweep_request",
     "act": "actor_client.background",
     "evaluate": "actor_client.library",
+    "launch": "learner.library:train",
     "load_policy": "actor_client.library",
     "serve": "learner.library",
     "sweep": "learner.library",
     "train": "learner.library",
 }
-"""Module of each name."""
+"""Module of each name, and its name there if it is another."""
 
 # ONNX Runtime 1.29 and later sends names and hashes of models to its maker, and keeps an identifier of the machine in the
 # user's cache, unless this is set before its import (https://github.com/microsoft/onnxruntime/pull/27379). Training data of
@@ -65,10 +67,11 @@ def __getattr__(name: str) -> _Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from rollcast.extras import install  # noqa: PLC0415 - few programs need it
 
+    module, _, there = _SIDES[name].partition(":")
     try:
-        found = getattr(_importlib.import_module(_SIDES[name]), name)
+        found = getattr(_importlib.import_module(module), there or name)
     except ModuleNotFoundError as error:
-        extras = "learner,actor,gym" if _SIDES[name].startswith("learner") else "actor,gym"
+        extras = "learner,actor,gym" if module.startswith("learner") else "actor,gym"
         raise ImportError(f"rollcast.{name} needs the module {error.name!r}; {install(extras)}") from error
     globals()[name] = found
     return found

@@ -8,6 +8,7 @@ from learner.cli.sweep_request import Study as Study
 from learner.library import Run as Run
 from learner.library import serve as serve
 from learner.library import sweep as sweep
+from learner.library import train as launch
 from learner.library import train as train
 from rollcast.exits import RollcastError as RollcastError
 
@@ -20,6 +21,7 @@ __all__ = [
     "Study",
     "act",
     "evaluate",
+    "launch",
     "load_policy",
     "serve",
     "sweep",

@@ -11,12 +11,11 @@ from typing import Any, Final
 import torch
 from rollcast.specs import BehaviorSpec
 
-from learner.link.to_front import NOT_TRAINING, Pace
+from learner.link.to_front import NOT_TRAINING
 from learner.link.to_trainers import Experience
 from learner.training.networks.fit import require_fit
 from learner.training.networks.policy import PolicyNetwork, build_policy
 from learner.training.networks.squashed import SquashedPolicyNetwork
-from learner.training.trainers.on_policy import ahead_limit_steps
 from learner.training.trainers.rl import RLTrainer
 
 _POLICY: Final = "policy."
@@ -86,13 +85,3 @@ class FrozenTrainer(RLTrainer):
 
     def sync_models(self) -> None:
         """Does nothing, because it is never called."""
-
-    def teardown(self) -> None:
-        """Does nothing, because it is never called."""
-
-    def finish(self) -> None:
-        """Does nothing: no experience was collected."""
-
-    def pace(self) -> Pace:
-        """Returns the same pace as in training."""
-        return Pace(ahead_limit_steps=ahead_limit_steps(self.trainer_settings))

@@ -14,7 +14,7 @@ from learner.shared.settings.trainer import TrainerSettings
 from learner.training.buffers.buffer import UpdateBuffer
 from learner.training.buffers.columns import RingColumn, on_policy_columns
 from learner.training.buffers.ring import RingSize, ring_size
-from learner.training.trainers.base import RingNumbers, TrainerContext
+from learner.training.trainers.base import RingNumbers, TrainerContext, ahead_limit_steps
 from learner.training.trainers.intake import BufferIntake
 from learner.training.trainers.rl import RLTrainer
 
@@ -180,7 +180,7 @@ class OnPolicyTrainer(RLTrainer):
         steps = self.update_buffer.settle()
         if self._is_updated:
             self.numbers["update_steps"] = steps
-            self._complete_update(steps)
+            self.complete_update(steps)
             return
         self.intake.drop(NOT_FINITE, steps)
         self._give_update_up(steps)
@@ -220,20 +220,3 @@ class OnPolicyTrainer(RLTrainer):
             until_version=until_version,
             update_steps=0 if self.threaded or not self.should_still_train else self.buffer_size,
         )
-
-
-def ahead_limit_steps(settings: TrainerSettings) -> int:
-    """Returns how many steps may be unsettled (queued, staged, or in the update buffer) before actors get no credit.
-
-    In addition, each session has an open allowance of agents * time_horizon, so that open segments can always be
-    closed. An update needs ``buffer_size`` steps; a limit above that is reached only when an update is ready, so
-    neither side waits for the other.
-
-    With threads, actors fill the next buffer while the current one is trained. Without threads, a hold stops them at
-    each update; the extra quarter of a buffer keeps them supplied with credit while the last chunks of the current
-    buffer are on their way.
-    """
-    buffer_size = settings.hyperparameters.buffer_size
-    if settings.threaded:
-        return 2 * buffer_size + 1
-    return buffer_size + max(buffer_size // 4, settings.time_horizon) + 1

@@ -6,7 +6,7 @@ import pytest
 
 from learner.shared.settings.hyperparameters import PPOHyperparameters
 from learner.shared.settings.trainer import TrainerSettings
-from learner.training.trainers.on_policy import ahead_limit_steps
+from learner.training.trainers.base import ahead_limit_steps
 
 
 @pytest.mark.parametrize("threaded", [False, True])

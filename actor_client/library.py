@@ -2,6 +2,7 @@
 
 import json
 import math
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,9 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from rollcast import hub
 from rollcast.descriptions import MODEL_PROPERTY, RECURRENT_IN, RECURRENT_OUT
+from rollcast.extras import install
 from rollcast.files import read_regular
 from rollcast.limits import MAX_POLICY_BYTES
 
@@ -267,15 +270,31 @@ def load_policy(
         action = policy.act(observation)
 
     Args:
-        source: A run folder, or an exported model.
+        source: A run folder, an exported model, or ``hf://user/name`` for a run that ``rollcast push`` shared.
         behavior: Name of the behavior; None for the only one.
         checkpoint: A step of which the run has kept a checkpoint, or ``best``; None for the newest.
 
     Raises:
         ActorError: There is no such model, or it cannot be used.
     """
+    if str(source).startswith(hub.SCHEME):
+        return _of_hub(str(source).removeprefix(hub.SCHEME), behavior, checkpoint)
     source = Path(source)
     return LoadedPolicy(source if source.is_file() else _model_in(source, behavior, checkpoint))
+
+
+def _of_hub(repository: str, behavior: str | None, checkpoint: int | str | None) -> LoadedPolicy:
+    """Loads a shared policy; its file is needed only meanwhile."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place, "run")
+        try:
+            hub.pull(repository, folder, hub.MODELS)
+        except hub.HubError as error:
+            raise ActorError(ExitCode.UNREACHABLE if error.status == 0 else ExitCode.USAGE, str(error)) from None
+        except ModuleNotFoundError as error:
+            message = f"{hub.SCHEME} needs the module {error.name!r}; {install('hub')}"
+            raise ActorError(ExitCode.MISSING_EXTRA, message) from None
+        return LoadedPolicy(_model_in(folder, behavior, checkpoint))
 
 
 def _model_in(folder: Path, behavior: str | None, checkpoint: int | str | None) -> Path:

@@ -38,7 +38,8 @@ class VideoRecorder:
     """Writes every Nth episode of one environment as `NAME-episode-000001.mp4`, the first one included.
 
     The recorder outlives environments: after a failure it continues with the next episode of the remade environment. An
-    episode without a step does not count. A video that the end of the actor has cut is renamed to `...-unfinished.mp4`.
+    episode without a step does not count. A file is empty until its video is complete. A video that the end of the actor has cut
+    is renamed to `...-unfinished.mp4`.
 
     Args:
         folder: Folder of the videos; created if missing.
@@ -122,11 +123,7 @@ class VideoRecorder:
 
     def cut(self) -> None:
         """Ends a video whose episode will not end."""
-        path = self._path
-        self._finish()
-        if path is not None:
-            with suppress(OSError):
-                path.replace(_free(path.with_name(f"{path.stem}-unfinished.mp4")))
+        self._finish(is_cut=True)
 
     def _open(self, first: NDArray[np.uint8], environment: Any) -> None:
         fps = (getattr(environment, "metadata", None) or {}).get("render_fps") or DEFAULT_FPS
@@ -136,7 +133,7 @@ class VideoRecorder:
             self._path = _free(self._folder / f"{self._name}-episode-{self._episodes:06d}.mp4")
             size = f"{width + width % 2}x{height + height % 2}"
             frames = ("-f", "rawvideo", "-pix_fmt", "rgb24", "-s", size, "-r", f"{float(fps):g}", "-i", "-")
-            video = ("-an", "-c:v", "libx264", "-pix_fmt", "yuv420p", "-crf", _QUALITY, str(self._path))
+            video = ("-an", "-c:v", "libx264", "-pix_fmt", "yuv420p", "-crf", _QUALITY, str(_part(self._path)))
             command = (self._program, "-loglevel", "error", "-y", *frames, *video)
             self._writer = start_process(command, output=None, source=subprocess.PIPE)
         except OSError as error:
@@ -158,13 +155,19 @@ class VideoRecorder:
         except OSError as error:
             self._give_up(error)
 
-    def _finish(self) -> None:
-        writer, self._writer, self._path = self._writer, None, None
+    def _finish(self, *, is_cut: bool = False) -> None:
+        path, writer, self._writer, self._path = self._path, self._writer, None, None
         if writer is not None:
             with suppress(OSError):  # ffmpeg has ended already, as its exit code says
                 writer.communicate()
             if writer.returncode:
                 _log.warning("video_failed", error=f"ffmpeg {describe_exit(writer.returncode)}")
+        if path is not None:
+            with suppress(OSError):
+                target = _free(path.with_name(f"{path.stem}-unfinished.mp4")) if is_cut else path
+                _part(path).replace(target)
+                if is_cut:
+                    path.unlink()
 
     def _give_up(self, error: Exception) -> None:
         """Abandons a video that cannot be written; the episode continues."""
@@ -237,6 +240,11 @@ def frame_of(environment: Any) -> NDArray[np.uint8]:
         raise ValueError(f"render() must return uint8 [height, width, 3]; got {found}")
     result: NDArray[np.uint8] = np.array(shown)
     return result
+
+
+def _part(path: Path) -> Path:
+    """Returns the file of a video that is not complete yet."""
+    return path.with_name(f".{path.name}")
 
 
 def _free(path: Path) -> Path:

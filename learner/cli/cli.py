@@ -29,6 +29,7 @@ from learner.cli.evaluate import add_evaluate
 from learner.cli.run_flags import needing_extra, real
 from learner.cli.runs import add_backup, add_runs
 from learner.cli.serve_flags import RESUME_WORDS, add_settings, add_stopped_code
+from learner.cli.sharing import add_pull, add_push
 from learner.cli.sweep import add_sweep
 from learner.cli.tournament import add_tournament
 from learner.cli.train_flags import add_train
@@ -575,5 +576,7 @@ _COMMANDS: Mapping[str, Callable[[argparse.ArgumentParser], None]] = {
     "trainer": add_trainer,
     "runs": add_runs,
     "backup": add_backup,
+    "push": add_push,
+    "pull": add_pull,
     "compare": add_compare,
 }

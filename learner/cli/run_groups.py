@@ -42,7 +42,7 @@ _OTHER_KEYS = frozenset(
                 "address", "insecure", "http", "http_address", "page_address", "http_hosts", "operator_token_file", "reflection",
                 "certs", "tls_cert", "tls_key", "tls_ca", "tls_client_ca", "token_file",
                 "max_sessions", "lease_seconds", "resume_grace_seconds", "drain_seconds", "keep_actors", "resume_checkpoint", "checkpoint_seconds",
-                "return_buckets", "target_return", "target_rating", "max_wall_seconds", "stats_writers", "torch_threads",
+                "return_buckets", "target_return", "target_rating", "max_wall_seconds", "stats_writers", "video", "torch_threads",
                 "log_format", "log_level", "summary_seconds",
             )
         ),

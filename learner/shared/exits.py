@@ -28,11 +28,14 @@ class ExitCode(CodeWithHelp):
     SHADOWED = 19, "another package named learner hides Rollcast's, or one that it needs is too old"
 
     PORT_IN_USE = 20, "an address to listen on is taken or not allowed"
-    UNREACHABLE = 21, "the learner does not answer, or does not accept actors"
+    UNREACHABLE = (
+        21,
+        "the learner does not answer, or does not accept actors; or the hub of push and pull does not answer",
+    )
 
     NOT_ALLOWED = (
         22,
-        "the learner refused the command: an unknown token, a role that is not enough, no such actor, a run that ends",
+        "the learner refused the command: an unknown token, a role that is not enough, no such actor, a run that ends; or the hub did",
     )
 
     PROTOCOL_MISMATCH = 30, "the server that answers is not a learner with this version of the protocol"

@@ -121,6 +121,8 @@ def _environment_flags(parsed: argparse.Namespace) -> Iterator[str]:
 
 def _load(parsed: argparse.Namespace, choice: _Choice) -> LoadedRun:
     given = {name: value for name in _SETTINGS if (value := getattr(parsed, name)) is not None}
+    if parsed.video is not None:
+        given["rollcast.video"] = parsed.video
     if choice.run_id is not None:
         given.setdefault("run_id", choice.run_id)
     items = [*choice.items, *parsed.set_items]

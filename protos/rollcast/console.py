@@ -109,6 +109,8 @@ COMMANDS: Final[Mapping[str, _Command]] = {
     "tournament": _Command(_LEARNER, _AFTER, "play checkpoints and models against each other, with ratings"),
     "play": _Command(_ACTOR, _AFTER, "play a board game against an exported model, or let it be an engine"),
     "backup": _Command(_LEARNER, _AFTER, "copy a run, while it trains too"),
+    "push": _Command(_LEARNER, _AFTER, "share a run on the Hugging Face hub, with a card that repeats it"),
+    "pull": _Command(_LEARNER, _AFTER, "fetch a run that push shared"),
     "certs": _Command(_LEARNER, _NETWORK, "make certificates and tokens, so that actors can join over a network"),
     "join": _Command(_ACTOR, _NETWORK, "write the folder for --certs from the join code of a learner"),
 }

@@ -63,7 +63,7 @@ MEANT: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         **_means("host port ip server url", "--learner", "--control", "--address"),
         **_means("cert tls ssl ca", "--certs", "--tls-ca"),
         **_means("token", "--token-file", "--certs"),
-        **_means("track wandb use-wandb", "rollcast.stats_writers"),
+        **_means("track wandb use-wandb mlflow", "rollcast.stats_writers"),
         **_means("random-seed", "--seed"),
         **_means("verbose log-level", "--log-level", "--log-format"),
     }

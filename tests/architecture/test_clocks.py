@@ -14,6 +14,7 @@ TOLD = {
     "actor_client/heartbeat.py": "the age of a file that does not hold the time",
     "learner/shared/runfolder/store.py": "when a checkpoint was made, in the list of them",
     "learner/training/writers/events.py": "TensorBoard shows it",
+    "learner/training/writers/mlflow.py": "MLflow shows it",
     "learner/shared/observe/journal.py": "people read it in events",
     "learner/shared/observe/logs.py": "people read it in logs",
     "learner/training/matches/game_records.py": "the day, in records of games",

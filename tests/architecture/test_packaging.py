@@ -21,8 +21,8 @@ from tests.architecture.tree import PACKAGES, ROOT, nodes, shown, sources
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 INSTALLED_WITH = {
-    "rollcast": ("unity",),
-    "learner": ("learner", "certs", "sweep", "wandb"),
+    "rollcast": ("unity", "hub"),
+    "learner": ("learner", "certs", "sweep", "wandb", "hub", "mlflow"),
     "actor_client": ("actor", "gym", "pettingzoo", "unity"),
 }
 """The extras that bring what a package may import."""

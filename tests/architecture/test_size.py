@@ -17,6 +17,7 @@ APART: Final = {
     "actor_client.unity.metrics": "loaded only by an actor that serves metrics",
     "learner.cli.compare": "a command",
     "learner.cli.runs": "two commands",
+    "learner.cli.sharing": "two commands",
     "learner.service.calls.strangers": "sockets of the process, of which gRPC tells nothing",
     "learner.service.run.update_watch": "reasons for a run without updates, of which the front needs one call",
     "rollcast.completion": "loaded only to print completions, which takes as long as all of --help",

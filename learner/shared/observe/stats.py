@@ -13,7 +13,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import structlog
@@ -30,6 +31,10 @@ HIDDEN_KEYS = frozenset({"Is Training", "Step"})
 """Statistics for the console only."""
 MAX_HISTOGRAM_VALUES = 10_000
 """Newest values kept for a histogram; mean, standard deviation and count cover all of them."""
+
+
+SETTINGS, MODEL, VIDEO, GAME = ARTIFACTS = ("settings", "model", "video", "game")
+"""Kinds of files that writers may keep: the run's settings, an exported model, an episode as .mp4, the record of a game."""
 
 
 class Aggregation(enum.IntEnum):
@@ -89,6 +94,21 @@ class StatsWriter(Protocol):
 
     def close(self) -> None:
         """Writes remaining values and closes files; safe to repeat."""
+
+
+@runtime_checkable
+class ArtifactWriter(Protocol):
+    """A `StatsWriter` that keeps files of the run as well; called in the same way."""
+
+    def write_artifact(self, category: str, kind: str, path: Path, step: int) -> None:
+        """Keeps a file, which may be deleted after the call.
+
+        Args:
+            category: Name of the behavior.
+            kind: One of `ARTIFACTS`.
+            path: The file.
+            step: Environment steps trained.
+        """
 
 
 class StatsReporter:
@@ -170,6 +190,10 @@ class StatsReporter:
         """Passes a text to the writers at once."""
         self._tell(lambda writer: writer.write_text(self.category, title, text, step))
 
+    def write_artifact(self, kind: str, path: Path, step: int) -> None:
+        """Passes a file to the writers that keep files; see `ArtifactWriter`."""
+        self._tell(lambda writer: writer.write_artifact(self.category, kind, path, step), ArtifactWriter)
+
     def restart(self, step: int) -> None:
         """Tells the writers that the run resumes from a checkpoint of this step."""
         self._tell(lambda writer: writer.restart(self.category, step))
@@ -186,8 +210,10 @@ class StatsReporter:
         stat.aggregation = aggregation
         return stat
 
-    def _tell(self, call: Callable[[StatsWriter], None]) -> None:
+    def _tell(self, call: Callable[[Any], None], kind: type = object) -> None:
         for place, writer in enumerate(self._writers):
+            if not isinstance(writer, kind):
+                continue
             try:
                 call(writer)
             except BaseException as error:  # noqa: BLE001 - told; a user's writer ends no training, by sys.exit neither

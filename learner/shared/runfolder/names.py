@@ -27,7 +27,7 @@ LAST: Final = "last"
 _OF_ANY_START: Final = frozenset(
     {LOCK_NAME, GENERATION, CONFIGURATION, SOURCES, "events.jsonl", "logs", "run_logs", "wandb", "wandb_id"}
     | {"address.json", "audit.jsonl", "operator_token", "received_steps", "session_key"}
-    | {"versions.json"}
+    | {"versions.json", "mlruns", "mlflow_id"}
 )
 _OWN_NAMES: Final = _OF_ANY_START | {PROGRESS_FILE, SUMMARY_FILE}
 _OWN_SUFFIXES: Final = (".onnx", ".pt", ".tmp")

@@ -27,6 +27,8 @@ from learner.shared.settings.rewards import LearnedSignalSettings, RewardSignals
 from learner.shared.settings.service import OWN_STATS_WRITERS
 from learner.shared.settings.trainer import TrainerSettings
 
+_TRACKERS = ("wandb", "mlflow")
+"""Built-in writers whose packages are extras, by the names of the modules."""
 SEATS = 2
 """Seats of a game that is rated."""
 
@@ -169,7 +171,7 @@ def code_of_users(options: RunOptions) -> Iterator[tuple[Path, str, str, str]]:
         return
     service = options.rollcast
     for key, names in {"stats_writers": service.stats_writers, "callbacks": service.callbacks}.items():
-        own = {*OWN_STATS_WRITERS} - {"wandb"} if key == "stats_writers" else ()
+        own = {*OWN_STATS_WRITERS} - {*_TRACKERS} if key == "stats_writers" else ()
         place = ("rollcast", key)  # their groups of entry points have the same names
         yield from (_named(place, name, ".".join(place)) for name in dict.fromkeys(names) if name not in own)
 
@@ -191,10 +193,10 @@ def missing_code(options: RunOptions, places: Mapping[str, str]) -> Iterator[Use
             plugins.find(places.get(setting, setting), name, group, dict.fromkeys(own, print))
         except UserError as error:
             yield error
-        if own and name == "wandb" and find_spec("wandb") is None:
+        if own and name in _TRACKERS and find_spec(name) is None:
             yield UserError(
                 ExitCode.MISSING_EXTRA,
-                f"rollcast.stats_writers names wandb, but the module 'wandb' is not installed; {install('wandb')}",
+                f"rollcast.stats_writers names {name}, but the module {name!r} is not installed; {install(name)}",
             )
 
 

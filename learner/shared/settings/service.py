@@ -51,7 +51,7 @@ MAX_SILENT_SECONDS = 31 * DAY_SECONDS
 MAX_INTERVAL_STEPS = 2**53
 MAX_OPPONENTS = 16
 """Most opponents of an evaluation, each of which plays two matches."""
-OWN_STATS_WRITERS: Final = ("tensorboard", "csv", "wandb")
+OWN_STATS_WRITERS: Final = ("tensorboard", "csv", "wandb", "mlflow")
 """Names of the built-in statistics writers."""
 DEFAULT_HTTP_ADDRESS = "127.0.0.1:9464"
 
@@ -210,7 +210,9 @@ class ServiceSettings(SettingsModel):
     """seconds after which training stops with success; the current update finishes first"""
 
     stats_writers: tuple[str, ...] = ("tensorboard", "csv")
-    """writers of statistics: tensorboard, csv, wandb, an entry point's name, or module:callable"""
+    """writers of statistics: tensorboard, csv, wandb, mlflow, an entry point's name, or module:callable"""
+    video: str | None = None
+    """folder in which actors of this machine film episodes (--video), which are passed on to the writers of statistics"""
     callbacks: tuple[str, ...] = ()
     """your code that is called on updates and other events: an entry point's name, or module:callable"""
 

@@ -37,9 +37,17 @@ class GameRecords:
         folder: Folder of the run or tournament, for ``<folder>/<Behavior>/games``; None writes no files.
         meters: Show the newest game.
         clock: Returns seconds since 1970.
+        on_written: Called with behavior and file of each game.
     """
 
-    def __init__(self, folder: Path | None, meters: RunMeters, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        folder: Path | None,
+        meters: RunMeters,
+        clock: Callable[[], float] = time.time,
+        on_written: Callable[[str, Path], object] = lambda *_: None,
+    ) -> None:
+        self._on_written = on_written
         self._folder = folder
         self._meters = meters
         self._clock = clock
@@ -89,3 +97,4 @@ class GameRecords:
             log.warning("game_record_not_written", behavior=behavior, folder=str(folder), error=str(error))
             return
         log.debug("game_recorded", behavior=behavior, file=str(path))
+        self._on_written(behavior, path)

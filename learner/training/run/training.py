@@ -16,7 +16,8 @@ from learner.link.control import Finished
 from learner.link.opening import Begin, GiveUp, Opened
 from learner.link.to_front import Assign, Send
 from learner.shared.exits import ExitCode, UserError
-from learner.shared.runfolder.choice import load_chosen
+from learner.shared.observe.stats import GAME, MODEL
+from learner.shared.runfolder.choice import BEST_FILE, load_chosen
 from learner.shared.runfolder.names import CONFIGURATION, LAST
 from learner.shared.runfolder.runfolder import RunFolder, must_fit
 from learner.shared.runfolder.snapshots import SnapshotFiles
@@ -123,7 +124,7 @@ class TrainingSide:
         rounds = () if lockstep is None else (lockstep,)
         snapshots = SnapshotFiles(folder.path)
         self_play = self._make_self_play(checkpoints, snapshots)
-        records = GameRecords(folder.path, context.meters)
+        records = GameRecords(folder.path, context.meters, on_written=lambda *game: self._statistics.keep(GAME, *game))
         opponents = EvaluationOpponents(context.service.evaluation, folder.path, snapshots, records)
         steering = Steering(context.service, context.lessons, self.run.service_changed, self.record.note_change)
         keeper = self._make_keeper(checkpoints, (self_play, opponents, steering, *rounds), lockstep, state)
@@ -139,7 +140,7 @@ class TrainingSide:
             lessons=context.lessons,
         )
         self._evaluations = evaluations = self._make_evaluations(checkpoints, opponents)
-        statistics = Statistics(context.meters, writers_of(loaded, folder), resumed=folder.resuming)
+        self._statistics = statistics = self._make_statistics(loaded)
         summary = SummaryWriter(folder, keeper.models, context.roster, lockstep, generation=generation)
         turns = steering, configuration, curriculum, progress, evaluations, self_play, *rounds, keeper
         parts = *turns, statistics, summary, self.record, self.callbacks
@@ -186,6 +187,8 @@ class TrainingSide:
     def _note_saved(self, behavior: str, step: int, path: Path) -> None:
         self.record.note_saved(behavior, step, path)
         self.callbacks.tell(CheckpointSaved(behavior, step, path))
+        if path.name != BEST_FILE:  # it comes too often
+            self._statistics.keep(MODEL, behavior, path.with_suffix(".onnx"))
 
     def _note_not_saved(self, reason: str) -> None:
         self.run.reporting.last_error = reason
@@ -240,6 +243,16 @@ class TrainingSide:
                 keeper.restore(state)
         keeper.restore_lessons()
         return keeper
+
+    def _make_statistics(self, loaded: LoadedRun) -> Statistics:
+        folder, video = self._folder, self.context.service.video
+        return Statistics(
+            self.context.meters,
+            writers_of(loaded, folder),
+            resumed=folder.resuming,
+            settings=folder.path / CONFIGURATION,
+            videos=None if video is None else Path(video),
+        )
 
     def _make_self_play(self, checkpoints: CheckpointStore, snapshots: SnapshotFiles) -> SelfPlayManager:
         context = self.context

@@ -17,6 +17,7 @@ from learner.shared.observe.stats import StatsWriter
 from learner.shared.runfolder.names import safe_name
 from learner.shared.runfolder.runfolder import RunFolder
 from learner.shared.settings.load import LoadedRun, effective_document
+from learner.training.writers.mlflow import MlflowWriter
 from learner.training.writers.tensorboard import TensorBoardWriter
 from learner.training.writers.wandb import WandbWriter
 
@@ -48,6 +49,9 @@ _OWN: Mapping[str, Callable[[WriterContext], StatsWriter]] = {
     "tensorboard": lambda context: TensorBoardWriter(context.run_folder, context.folder_name, context.settings),
     "csv": lambda context: CsvWriter(context.run_folder, context.folder_name),
     "wandb": lambda context: WandbWriter(
+        context.run_folder, context.run_id, context.settings, is_resumed=context.is_resumed
+    ),
+    "mlflow": lambda context: MlflowWriter(
         context.run_folder, context.run_id, context.settings, is_resumed=context.is_resumed
     ),
 }

@@ -1,1 +1,1 @@
-"""Writes the curves of a run for other programs: TensorBoard, and Weights & Biases."""
+"""Writes the curves of a run for other programs: TensorBoard, Weights & Biases, and MLflow."""

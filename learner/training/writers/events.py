@@ -114,6 +114,22 @@ class EventFile:
         metadata = _summary.SummaryMetadata(plugin_data=plugin)
         self._add([_summary.Summary.Value(tag=title, metadata=metadata, tensor=tensor)], step)
 
+    def add_picture(self, title: str, picture: bytes, shape: tuple[int, int], step: int) -> None:
+        """Adds an encoded picture, such as a GIF, which TensorBoard plays.
+
+        Args:
+            title: Its tag.
+            picture: The bytes of the file.
+            shape: Height and width in pixels.
+            step: Environment steps trained.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        height, width = shape
+        image = _summary.Summary.Image(height=height, width=width, colorspace=3, encoded_image_string=picture)
+        self._add([_summary.Summary.Value(tag=title, image=image)], step)
+
     def add_hyperparameters(self, settings: Mapping[str, object], group: str) -> None:
         """Adds a row to TensorBoard's table of hyperparameters, with the last values of `METRICS`.
 

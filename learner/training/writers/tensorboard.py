@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import importlib
+import struct
+import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rollcast.text import printable
+from rollcast.extras import install
+from rollcast.text import in_one_line, printable
 
-from learner.shared.observe.stats import HIDDEN_KEYS, StatSummary
+from learner.shared.observe.stats import HIDDEN_KEYS, VIDEO, StatSummary
 
 if TYPE_CHECKING:
     from learner.training.writers.events import EventFile
 
+GIF_SECONDS, GIF_FPS, GIF_WIDTH = 30, 10, 320
+"""Most seconds, frames per second and pixels of a video in TensorBoard: a GIF takes much room, and time of the trainers."""
 HYPERPARAMETERS = "Hyperparameters"
 """Title of the text entry that holds a behavior's settings."""
 
@@ -65,6 +71,18 @@ class TensorBoardWriter:
         if title == HYPERPARAMETERS and hyperparameters:
             file.add_hyperparameters(hyperparameters, f"{self._run_folder.name}/{category}")
 
+    def write_artifact(self, category: str, kind: str, path: Path, step: int) -> None:
+        """Shows a video as a GIF among the pictures; other files are not kept.
+
+        Raises:
+            OSError: The file cannot be written, or the video cannot be read.
+            ValueError: The category is not a folder name.
+        """
+        if kind == VIDEO:
+            picture = gif_of(path)
+            width, height = struct.unpack("<HH", picture[6:10])
+            self._file(category).add_picture("Video", picture, (height, width), step)
+
     def restart(self, category: str, step: int) -> None:
         """Records that a run resumes from a checkpoint: values written at later steps are not part of it.
 
@@ -105,6 +123,27 @@ class TensorBoardWriter:
             file.add_restart(step)
             del self._restarts[category]
         return file
+
+
+def gif_of(video: Path) -> bytes:
+    """Returns the first `GIF_SECONDS` of a video as a GIF: TensorBoard's way to show one.
+
+    Raises:
+        OSError: imageio-ffmpeg is not installed, or the video cannot be read.
+    """
+    try:
+        program: str = importlib.import_module("imageio_ffmpeg").get_ffmpeg_exe()
+    except (ImportError, RuntimeError) as error:
+        raise OSError(f"videos in TensorBoard need imageio-ffmpeg ({error}); {install('video')}") from None
+    form = f"fps={GIF_FPS},scale='min({GIF_WIDTH},iw)':-1"
+    command = [program, "-loglevel", "error", "-i", str(video), "-t", str(GIF_SECONDS), "-vf", form, "-f", "gif", "-"]
+    try:
+        done = subprocess.run(  # noqa: S603 - ffmpeg, by its path
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=GIF_SECONDS, check=True
+        )
+    except subprocess.SubprocessError as error:
+        raise OSError(f"{video.name} cannot be read as a video: {in_one_line(error)}") from None
+    return done.stdout
 
 
 def settings_table(settings: Mapping[str, object]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,21 +17,26 @@ from rollcast.text import printable
 
 from learner.shared.exits import ExitCode, UserError
 from learner.shared.files import WriteFailed, write_file
-from learner.shared.observe.stats import HIDDEN_KEYS, Aggregation, StatSummary
+from learner.shared.observe.stats import HIDDEN_KEYS, VIDEO, Aggregation, StatSummary
 
 HISTOGRAM_BINS = 30
 LARGEST_DRAWN = float(np.finfo(np.float32).max)
 _ID_FILE = "wandb_id"
 _MAX_ID_BYTES = 4096
 _DEFAULT_PROJECT = "rollcast"
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]")
+_MAX_NAME_CHARS = 128
 
 
 class WandbWriter:
     """Logs each category as ``<behavior>/<key>`` against ``<behavior>/step``, to one W&B run per run folder.
 
+    Settings, models, videos and game records are versions of artifacts ``<run>-<behavior>-<kind>``; videos are also shown
+    as ``<behavior>/video``.
+
     Account, project and mode are W&B's own settings: ``wandb login``, ``WANDB_PROJECT`` (``rollcast`` by default),
-    ``WANDB_MODE=offline``. A resumed run continues the same W&B run. W&B deletes nothing, so it shows values logged
-    after the checkpoint next to their replacements.
+    ``WANDB_MODE=offline``. A resumed run continues the same W&B run, or the one that ``WANDB_RUN_ID`` names. W&B deletes
+    nothing, so it shows values logged after the checkpoint next to their replacements.
 
     Args:
         run_folder: ``results/<run_id>``; W&B keeps its files in ``wandb`` there.
@@ -51,6 +57,7 @@ class WandbWriter:
                 f"rollcast.stats_writers names wandb, but the module {error.name!r} is not installed; {install('wandb')}",
             ) from None
         self._wandb: Any = wandb
+        self._run_id = run_id
         self._steps: set[str] = set()
         try:
             self._run: Any = self._wandb.init(
@@ -91,6 +98,16 @@ class WandbWriter:
         del step
         self._run.summary[f"{category}/{title}"] = text
 
+    def write_artifact(self, category: str, kind: str, path: Path, step: int) -> None:
+        """Keeps a file as the newest version of an artifact; W&B copies it before it returns."""
+        name = _NOT_IN_NAMES.sub("-", f"{self._run_id}-{category}-{kind}")[-_MAX_NAME_CHARS:]
+        artifact = self._wandb.Artifact(name, type=kind, metadata={"behavior": category, "step": step})
+        artifact.add_file(str(path))
+        self._run.log_artifact(artifact)
+        if kind == VIDEO:
+            shown = self._wandb.Video(str(path), format=path.suffix[1:])
+            self._run.log({f"{category}/step": step, f"{category}/video": shown})
+
     def restart(self, category: str, step: int) -> None:
         """Stores in the run's summary from which step the run resumed."""
         self._run.summary[f"{category}/resumed_from_step"] = step
@@ -102,8 +119,11 @@ class WandbWriter:
 
 
 def _own_id(run_folder: Path, *, is_resumed: bool) -> str:
-    """Returns W&B's id of the run: that of the previous start, or a new one, since W&B never reuses one."""
+    """Returns W&B's id of the run: the given one, that of the previous start, or a new one, as W&B never reuses one."""
     path = run_folder / _ID_FILE
+    if given := os.environ.get("WANDB_RUN_ID"):
+        write_file(path, given.encode())
+        return given
     if is_resumed:
         with contextlib.suppress(OSError, UnicodeDecodeError):
             kept = read_regular(path, _MAX_ID_BYTES).decode("ascii").strip()

@@ -30,9 +30,9 @@ def shown(meters: RunMeters) -> GameView | None:
 
 
 def test_a_game_is_shown_and_written(tmp_path: Path) -> None:
-    """The team that moved first names the first player; names have no control characters."""
-    meters = RunMeters()
-    records = GameRecords(tmp_path, meters, clock=lambda: 1_700_000_000.0)
+    """The team that moved first names the first player; names have no control characters; each file is told of."""
+    meters, told = RunMeters(), list[Path]()
+    records = GameRecords(tmp_path, meters, lambda: 1_700_000_000.0, lambda _, path: told.append(path))
     records.add(NAME, MATCH, record(first_team=5), PLAYERS)
     assert shown(meters) == GameView("hex", "random\\x1b[2J", "step 500", "1-0", "a1\nb2")
     records.add(NAME, MATCH, record("shogi", "7g7f"), PLAYERS)
@@ -42,6 +42,7 @@ def test_a_game_is_shown_and_written(tmp_path: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == [
         "game-000001.txt", "game-000002.kifu", "game-000003.pgn",
     ]  # fmt: skip
+    assert told == sorted(folder.iterdir())
     assert "# first: random\\x1b[2J\n# second: step 500\n" in (folder / "game-000001.txt").read_text()
     assert '[Date "2023.11.14"]' in (folder / "game-000003.pgn").read_text()
 

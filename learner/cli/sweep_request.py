@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from numpy.typing import NDArray
-
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from optuna import Trial
 
 FINAL, BEST, TARGET_STEPS = "final", "best", "target-steps"

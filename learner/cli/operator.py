@@ -152,11 +152,11 @@ class Operator:
 
     def pause(self) -> None:
         """Pauses the run."""
-        self.act("pause")
+        self.act("pause", seconds=CHANGE_SECONDS)
 
     def resume(self) -> None:
         """Ends a pause."""
-        self.act("resume")
+        self.act("resume", seconds=CHANGE_SECONDS)
 
     def save_checkpoint(self) -> str:
         """Saves a checkpoint and returns its path on the learner's machine."""

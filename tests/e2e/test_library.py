@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -62,14 +61,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> rollcast.Run:
     """Returns a run that has ended."""
     folder = tmp_path_factory.mktemp("library")
     return rollcast.train("CartPole-v1", settings(), max_steps=2000, results_dir=folder, run_id="run", seed=3)
-
-
-@pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[rollcast.Run]:
-    """Returns a run that trains."""
-    folder = tmp_path_factory.mktemp("library")
-    with rollcast.train("CartPole-v1", settings(), wait=False, results_dir=folder, run_id="live") as run:
-        yield run
 
 
 def test_the_import_is_light() -> None:
@@ -143,23 +134,24 @@ def test_an_evaluation_plays_whole_episodes(trained: rollcast.Run) -> None:
         rollcast.evaluate(policy, "Pendulum-v1", 1)
 
 
-def test_a_live_run_is_watched_and_steered(live: rollcast.Run) -> None:
+def test_a_live_run_is_watched_and_steered(tmp_path: Path) -> None:
     """Its updates come one after the other; it pauses, goes on and saves; its newest policy acts while it trains."""
-    versions = []
-    for state in live:
-        versions.append([each.version for each in state.behaviors])
-        if any(version >= 2 for found in versions for version in found):
-            break
-    assert versions == sorted(versions)
-    live.pause()
-    assert live.state.state.value == "paused"
-    live.resume()
-    assert live.save().is_file()
-    assert live.latest_policy().act(np.zeros(4, np.float32)) in {0, 1}
-    with pytest.raises(TimeoutError, match="live has not ended"):
-        live.wait(0.0)
-    assert live.is_running
-    assert live.page.startswith("http://127.0.0.1:")
+    with rollcast.train("CartPole-v1", settings(), wait=False, results_dir=tmp_path, run_id="live") as live:
+        versions = []
+        for state in live:
+            versions.append([each.version for each in state.behaviors])
+            if any(version >= 2 for found in versions for version in found):
+                break
+        assert versions == sorted(versions)
+        live.pause()
+        assert live.state.state.value == "paused"
+        live.resume()
+        assert live.save().is_file()
+        assert live.latest_policy().act(np.zeros(4, np.float32)) in {0, 1}
+        with pytest.raises(TimeoutError, match="live has not ended"):
+            live.wait(0.0)
+        assert live.is_running
+        assert live.page.startswith("http://127.0.0.1:")
 
 
 @pytest.mark.parametrize(
@@ -362,8 +354,10 @@ def test_a_finished_run_is_resumed_to_its_end(trained: rollcast.Run) -> None:
     assert (again.folder, again.summary) == (trained.folder, trained.summary)
 
 
-def test_the_notebook_runs() -> None:
+def test_the_notebook_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each cell of the example runs in a kernel."""
+    for name in ("ROLLCAST_ADDRESS", "ROLLCAST_HTTP_ADDRESS"):
+        monkeypatch.setenv(name, "127.0.0.1:0")
     notebook = nbformat.reads(text_of("deploy/examples/notebook.ipynb"), as_version=4)  # type: ignore[no-untyped-call]
     with tempfile.TemporaryDirectory() as folder:
         nbclient.NotebookClient(notebook, timeout=SECONDS, resources={"metadata": {"path": folder}}).execute()
@@ -371,6 +365,7 @@ def test_the_notebook_runs() -> None:
     assert "mean return" in printed
 
 
+@pytest.mark.nightly
 def test_an_interrupt_in_a_notebook_stops_the_run(tmp_path: Path) -> None:
     """It saves; the kernel goes on, and starts the next run."""
     cells = (

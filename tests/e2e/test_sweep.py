@@ -69,7 +69,7 @@ def trials(processes: Processes) -> list[FrozenTrial]:
     return optuna.load_study(study_name="sweep", storage=f"sqlite:///{folder_of(processes)}/study.db").trials
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.nightly)])
 def test_a_sweep_continues_after_its_end(processes: Processes, number: signal.Signals) -> None:
     """Killed or stopped, the same command continues the study and the runs that were cut off; every trial is a run."""
     words = ("--env=CartPole-v1", RATE, "--trials=4", "--parallel=2", "--pruner=none")
@@ -101,6 +101,7 @@ def test_a_sweep_continues_after_its_end(processes: Processes, number: signal.Si
     assert f"page: {Path('results/sweep/index.html')}" in second.out()
 
 
+@pytest.mark.nightly
 def test_worse_trials_end_early(processes: Processes) -> None:
     """Trials whose returns fall behind are ended, saved and recorded; the best settings are those that pay most."""
     words = (

@@ -134,18 +134,19 @@ def configure(
     rendering = _for_machines() if for_machines else _for_people(colors=sink.isatty())
     if not for_machines and sink.isatty():
         rendering = [*rendering, _folded_to_terminal]
-    passed = level
-    if file is not None:
-        rendering = [_kept_in(file), _shown_from(level), *rendering]
-        passed = "debug" if level == "debug" else "info"
-    _set_up(sink, level, shared, rendering, passed)
+    _set_up(sink, level, shared, rendering, file)
 
 
 def _set_up(
-    sink: ErrorStream, level: LogLevel, shared: list[Processor], rendering: list[Processor], passed: LogLevel
+    sink: ErrorStream, level: LogLevel, shared: list[Processor], rendering: list[Processor], file: LogFile | None = None
 ) -> None:
+    passed, shown = level, rendering
+    if file is not None:
+        rendering = [_kept_in(file), *rendering]
+        shown = [rendering[0], _shown_from(level), *shown]
+        passed = "debug" if level == "debug" else "info"
     structlog.configure(
-        processors=[*shared, *rendering],
+        processors=[*shared, *shown],
         wrapper_class=structlog.make_filtering_bound_logger(_number(passed)),
         logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", sink)),
         cache_logger_on_first_use=False,
@@ -172,7 +173,7 @@ def forward(send: Callable[[str, str, Mapping[str, object]], object], level: Log
 
     nowhere = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - open as long as the process
     shared: list[Processor] = [structlog.contextvars.merge_contextvars, structlog.processors.add_log_level]
-    _set_up(ErrorStream(nowhere), level, shared, [structlog.processors.format_exc_info, hand_over], level)
+    _set_up(ErrorStream(nowhere), level, shared, [structlog.processors.format_exc_info, hand_over])
 
 
 def is_terminal(stream: TextIO | None = None) -> bool:
@@ -188,6 +189,7 @@ def _route_libraries(sink: ErrorStream, level: int, shared: list[Processor], ren
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendering],
     )
     handler.setFormatter(formatter)
+    handler.setLevel(level)  # a logger with a level of its own asks no other
     handler.addFilter(_OncePerInterval())
     root = logging.getLogger()
     root.handlers = [handler]

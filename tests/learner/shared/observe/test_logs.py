@@ -202,6 +202,9 @@ def test_a_level_leaves_lines_out_on_the_console_alone(tmp_path: Path, capsys: p
         log.warning("slow")
         logging.getLogger("grpc").warning("library warns")
         logging.getLogger("grpc").error("library fails")
+        own = logging.getLogger("a library with a level of its own")
+        own.setLevel(logging.DEBUG)
+        own.debug("library tells all")
         fail("broken")
     kept = [json.loads(line)["event"] for line in (tmp_path / LOG_FILE).read_text().splitlines()]
     assert kept == ["joined", "slow", "library fails", "trainer_failed"]

@@ -385,11 +385,6 @@ def sweep(
     """
     with needing_extra("rollcast.sweep", "learner,actor,gym,sweep"):
         from learner.cli.sweep_run import sweep as run_sweep  # noqa: PLC0415 - an optional part
-    if env is not None and not isinstance(env, str) and not (env := spelled(env)):
-        raise UserError(
-            ExitCode.USAGE,
-            "trials run in processes of their own: put the environment into a module that they can import",
-        )
     spaces = [
         f"{name}={values if isinstance(values, str) else 'choice:' + json.dumps([*values])[1:-1]}"
         for name, values in space.items()

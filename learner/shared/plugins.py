@@ -22,11 +22,10 @@ from rollcast.text import in_one_line
 
 from learner.shared.exits import ExitCode, UserError
 from learner.shared.files import open_regular
+from learner.shared.runfolder.names import CONFIGURATION
 
 SEARCH_VARIABLE: Final = "ROLLCAST_MODULES"
 """Has further folders with modules: those of the program that started this one."""
-_CONFIGURATION: Final = "configuration.yaml"
-"""Marks a run folder."""
 _BASES: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {
         "rollcast.trainers": ("learner.training.trainers.base", "Trainer"),
@@ -78,7 +77,7 @@ def search(*folders: str) -> None:
 
 def search_beside(run_file: Path) -> None:
     """Lets `find` look for modules in the folder of a run file; not in that of a run, whose settings may come from elsewhere."""
-    if run_file.name != _CONFIGURATION:
+    if run_file.name != CONFIGURATION:
         search(str(run_file.absolute().parent))
 
 
@@ -156,9 +155,9 @@ def _import(module: str) -> Any:
         places = () if spec is None else (spec.origin, *(spec.submodule_search_locations or ()))
         for place in map(Path, filter(None, places)):
             for folder in (place, *place.parents):
-                if (folder / _CONFIGURATION).is_file():
+                if (folder / CONFIGURATION).is_file():
                     raise ImportError(
-                        f"{place} is beside the {_CONFIGURATION} of a run, from where no code is run: move it"
+                        f"{place} is beside the {CONFIGURATION} of a run, from where no code is run: move it"
                     )
                 if str(folder) in sys.path or folder == Path.cwd():
                     break

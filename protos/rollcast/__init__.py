@@ -12,22 +12,6 @@ import importlib as _importlib
 import os as _os
 from typing import Any as _Any
 
-__all__ = [
-    "ActorThread",
-    "Evaluation",
-    "LoadedPolicy",
-    "RollcastError",
-    "Run",
-    "Study",
-    "act",
-    "evaluate",
-    "launch",
-    "load_policy",
-    "serve",
-    "sweep",
-    "train",
-]
-
 _SIDES = {
     "ActorThread": "actor_client.background",
     "Evaluation": "actor_client.library",
@@ -44,6 +28,7 @@ _SIDES = {
     "train": "learner.library",
 }
 """Module of each name, and its name there if it is another."""
+__all__ = sorted(_SIDES)  # noqa: PLE0605 - the stub has the list
 
 # ONNX Runtime 1.29 and later sends names and hashes of models to its maker, and keeps an identifier of the machine in the
 # user's cache, unless this is set before its import (https://github.com/microsoft/onnxruntime/pull/27379). Training data of

@@ -10,19 +10,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rollcast.extras import install
-from rollcast.files import read_regular
 from rollcast.text import in_one_line
 
 from learner.shared.exits import ExitCode, UserError
 from learner.shared.files import write_file
 from learner.shared.observe.stats import HIDDEN_KEYS, StatSummary
 from learner.training.writers.tensorboard import flat_settings
+from learner.training.writers.tracker import is_id, kept_id, not_installed
 
 _ID_FILE = "mlflow_id"
 _FOLDER = "mlruns"
-_MAX_ID_BYTES = 64
-_ID = re.compile(r"[0-9a-zA-Z]{1,64}")
 _DEFAULT_EXPERIMENT = "rollcast"
 _NOT_IN_KEYS = re.compile(r"[^\w. /-]")
 _MAX_KEY_CHARS = 250
@@ -62,18 +59,14 @@ class MlflowWriter:
             from mlflow.exceptions import MlflowException  # noqa: PLC0415 - see above
             from mlflow.tracking import MlflowClient  # noqa: PLC0415 - see above
         except ModuleNotFoundError as error:
-            raise UserError(
-                ExitCode.MISSING_EXTRA,
-                f"rollcast.stats_writers names mlflow, but the module {error.name!r} is not installed; {install('mlflow')}",
-            ) from None
+            raise not_installed("mlflow", error) from None
         self._metric: Any = Metric
         self._failed: Any = MlflowException
         uri = os.environ.get("MLFLOW_TRACKING_URI")
         if not uri:
             uri = (run_folder / _FOLDER).absolute().as_uri()
-            os.environ.setdefault(
-                "MLFLOW_ALLOW_FILE_STORE", "true"
-            )  # which MLflow 3 refuses otherwise; databases are not in its extra
+            # MLflow 3 refuses files otherwise; its extra has no databases.
+            os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
         try:
             self._client: Any = MlflowClient(tracking_uri=uri)
             self._id = self._own_id(run_folder, run_id, is_resumed=is_resumed)
@@ -124,11 +117,8 @@ class MlflowWriter:
     def _own_id(self, run_folder: Path, run_id: str, *, is_resumed: bool) -> str:
         """Returns MLflow's id of the run: the given one, that of the previous start, or that of a new one."""
         path = run_folder / _ID_FILE
-        found = os.environ.get("MLFLOW_RUN_ID", "")
-        if is_resumed and not found:
-            with contextlib.suppress(OSError, UnicodeDecodeError):
-                found = read_regular(path, _MAX_ID_BYTES).decode("ascii").strip()
-        if _ID.fullmatch(found):
+        found = os.environ.get("MLFLOW_RUN_ID", "") or (kept_id(path) if is_resumed else "")
+        if is_id(found):
             self._client.update_run(found, status="RUNNING")
             return found
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", _DEFAULT_EXPERIMENT)

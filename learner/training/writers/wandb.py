@@ -11,18 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rollcast.extras import install
-from rollcast.files import read_regular
 from rollcast.text import printable
 
 from learner.shared.exits import ExitCode, UserError
 from learner.shared.files import WriteFailed, write_file
 from learner.shared.observe.stats import HIDDEN_KEYS, VIDEO, Aggregation, StatSummary
+from learner.training.writers.tracker import kept_id, not_installed
 
 HISTOGRAM_BINS = 30
 LARGEST_DRAWN = float(np.finfo(np.float32).max)
 _ID_FILE = "wandb_id"
-_MAX_ID_BYTES = 4096
 _DEFAULT_PROJECT = "rollcast"
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]")
 _MAX_NAME_CHARS = 128
@@ -52,10 +50,7 @@ class WandbWriter:
         try:
             import wandb  # noqa: PLC0415 - an extra, and seconds to import
         except ModuleNotFoundError as error:
-            raise UserError(
-                ExitCode.MISSING_EXTRA,
-                f"rollcast.stats_writers names wandb, but the module {error.name!r} is not installed; {install('wandb')}",
-            ) from None
+            raise not_installed("wandb", error) from None
         self._wandb: Any = wandb
         self._run_id = run_id
         self._steps: set[str] = set()
@@ -124,11 +119,8 @@ def _own_id(run_folder: Path, *, is_resumed: bool) -> str:
     if given := os.environ.get("WANDB_RUN_ID"):
         write_file(path, given.encode())
         return given
-    if is_resumed:
-        with contextlib.suppress(OSError, UnicodeDecodeError):
-            kept = read_regular(path, _MAX_ID_BYTES).decode("ascii").strip()
-            if kept.isalnum() and len(kept) <= 64:
-                return kept
+    if is_resumed and (kept := kept_id(path)):
+        return kept
     made = secrets.token_hex(8)
     write_file(path, made.encode())
     return made

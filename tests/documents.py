@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -34,3 +37,25 @@ def commands(text: str) -> list[list[str]]:
     """Returns each command line of the shell blocks as its words, without comments."""
     lines = (line for block in blocks(text, "sh") for line in block.splitlines())
     return [words for words in (shlex.split(line, comments=True) for line in lines) if words]
+
+
+def run_page(name: str, folder: Path, last: str = "") -> str:
+    """Runs the blocks of Python of a document as one program, and returns what it printed.
+
+    Args:
+        name: The document.
+        folder: Where it runs; its learners take free ports.
+        last: Lines at its end.
+    """
+    (folder / "page.py").write_text("\n".join([*blocks(text_of(name), "python"), last]))
+    done = subprocess.run(
+        [sys.executable, "page.py"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env={**os.environ, "ROLLCAST_ADDRESS": "127.0.0.1:0", "ROLLCAST_HTTP_ADDRESS": "127.0.0.1:0"},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +14,8 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import yaml
+
+from tests.servers import serving
 
 TOKEN = "hf_" + "t" * 30
 LARGE = (".onnx", ".pt")
@@ -137,12 +138,6 @@ def hub_running() -> Iterator[Hub]:
             self.end_headers()
             self.wfile.write(content)
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        hub.endpoint = f"http://127.0.0.1:{server.server_address[1]}"
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield hub
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as address:
+        hub.endpoint = f"http://{address}"
+        yield hub

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.servers import serving
 
 KEY = "a" * 40
 
@@ -139,12 +140,6 @@ def tracker_running() -> Iterator[Tracker]:
             self.end_headers()
             self.wfile.write(content)
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        tracker.address = f"http://127.0.0.1:{server.server_address[1]}"
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield tracker
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as address:
+        tracker.address = f"http://{address}"
+        yield tracker

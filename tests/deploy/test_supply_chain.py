@@ -6,7 +6,6 @@ import http.server
 import json
 import subprocess
 import sys
-import threading
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from packaging.requirements import Requirement
 
 from deploy import audit, digests, hashes
 from tests.documents import ROOT
+from tests.servers import serving
 
 PINS = hashes.pins((ROOT / "constraints.txt").read_text().splitlines())
 KNOWN = hashes.HASHES.read_text()
@@ -148,15 +148,8 @@ class Registry(http.server.BaseHTTPRequestHandler):
 @contextmanager
 def registry() -> Iterator[str]:
     """Serves a registry for a block; yields its address."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Registry)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield f"127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serving(http.server.ThreadingHTTPServer(("127.0.0.1", 0), Registry)) as address:
+        yield address
 
 
 def test_digests_come_from_the_registry() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import socketserver
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,6 +19,7 @@ from learner.shared.observe.address import read_addresses
 from learner.start.rank_handshake import RankHandshake
 from learner.start.remote_dial import dial_front
 from tests.e2e.processes import LearnerProcess, Processes
+from tests.servers import serving
 
 SECONDS = 300.0
 KINDS = ("actors", "page", "trainers", "Prometheus", "Grafana", "a web server", "ssh")
@@ -44,8 +44,8 @@ def web_server(place: str) -> Iterator[str]:
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the base
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Redirects) as server:
-        yield from _serving(server)
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Redirects)) as address:
+        yield address
 
 
 @contextmanager
@@ -57,18 +57,8 @@ def ssh() -> Iterator[str]:
             self.request.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
             self.request.recv(1000)
 
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Greets) as server:
-        yield from _serving(server)
-
-
-def _serving(server: socketserver.TCPServer) -> Iterator[str]:
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        thread.join(SECONDS)
+    with serving(socketserver.ThreadingTCPServer(("127.0.0.1", 0), Greets)) as address:
+        yield address
 
 
 @pytest.fixture

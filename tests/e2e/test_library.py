@@ -24,7 +24,7 @@ import yaml
 
 from learner.shared.exits import ExitCode
 from learner.shared.runfolder.lock import FolderLock
-from tests.documents import ROOT, blocks, text_of
+from tests.documents import ROOT, run_page, text_of
 from tests.e2e.lockstep import differences
 from tests.e2e.processes import SECONDS, processes_in, wait_until
 from tests.e2e.runs import small
@@ -198,19 +198,7 @@ def test_a_run_ends_with_its_program(tmp_path: Path, kill: bool) -> None:
 
 def test_the_lines_of_the_page_run(tmp_path: Path) -> None:
     """They are one program, which trains, steers, acts, evaluates and serves."""
-    program = "\n".join(blocks(text_of("deploy/examples/LIBRARY.md"), "python"))
-    (tmp_path / "page.py").write_text(program)
-    done = subprocess.run(
-        [sys.executable, "page.py"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-        env={**os.environ, "ROLLCAST_ADDRESS": "127.0.0.1:0", "ROLLCAST_HTTP_ADDRESS": "127.0.0.1:0"},
-    )
-    assert done.returncode == 0, done.stderr
-    assert "unknown key 'learning_rat'" in done.stdout
+    assert "unknown key 'learning_rat'" in run_page("deploy/examples/LIBRARY.md", tmp_path)
 
 
 class Walk(gymnasium.Env[Any, Any]):

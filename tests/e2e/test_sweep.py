@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,8 +15,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 from learner.shared.exits import ExitCode
 from learner.shared.runfolder.lock import FolderLock
-from tests.documents import blocks, text_of
-from tests.e2e.processes import SECONDS, Child, Processes, processes_in, wait_until
+from tests.documents import run_page
+from tests.e2e.processes import Child, Processes, processes_in, wait_until
 from tests.e2e.runs import small, write_run
 from tests.ports import reserve_ports
 
@@ -162,19 +159,8 @@ def test_the_first_trial_that_fails_ends_a_sweep(processes: Processes) -> None:
 
 def test_the_page_of_sweeps_runs(tmp_path: Path) -> None:
     """Its program is run as it stands, with the study as its result."""
-    program = "\n".join(blocks(text_of("deploy/examples/SWEEPS.md"), "python"))
-    (tmp_path / "page.py").write_text(f"{program}\nassert isinstance(study, rollcast.Study)\n")
-    done = subprocess.run(
-        [sys.executable, "page.py"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-        env={**os.environ, "ROLLCAST_ADDRESS": "127.0.0.1:0", "ROLLCAST_HTTP_ADDRESS": "127.0.0.1:0"},
-    )
-    assert done.returncode == 0, done.stderr
-    assert "learning_rate" in done.stdout
+    said = run_page("deploy/examples/SWEEPS.md", tmp_path, "assert isinstance(study, rollcast.Study)\n")
+    assert "learning_rate" in said
     assert (tmp_path / "results" / "tuned" / "index.html").is_file()
     with pytest.raises(rollcast.RollcastError, match="names no setting"):
         rollcast.sweep("CartPole-v1", space={"": [1, 2]}, results_dir=tmp_path)

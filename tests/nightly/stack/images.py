@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+import zlib
 from pathlib import Path
 
 from tests.nightly.stack.machine import CommandError, run, succeeds
@@ -9,12 +10,14 @@ from tests.nightly.stack.machine import CommandError, run, succeeds
 SUITE = "bookworm"  # its Python is 3.11, as that of the images
 NEXT_SUITE = "trixie"
 OFFICIAL_BASE = "python:3.11-slim-bookworm"
-BASE = "rollcast-stack/python:3.11"
-PROMETHEUS = "rollcast-stack/prometheus:local"
-LEARNER = "rollcast-stack/learner:local"
-ACTOR = "rollcast-stack/actor:local"
-ALERTMANAGER = "rollcast-stack/alertmanager:local"
-GRAFANA = "rollcast-stack/grafana:local"
+# Checkouts that are tested beside one another share the engine, and must not take one another's images and services.
+PREFIX = f"rollcast-stack-{zlib.crc32(bytes(Path(__file__))):08x}"
+BASE = f"{PREFIX}/python:3.11"
+PROMETHEUS = f"{PREFIX}/prometheus:local"
+LEARNER = f"{PREFIX}/learner:local"
+ACTOR = f"{PREFIX}/actor:local"
+ALERTMANAGER = f"{PREFIX}/alertmanager:local"
+GRAFANA = f"{PREFIX}/grafana:local"
 
 _NOT_NEEDED = ("var/cache/apt/*", "var/lib/apt/lists/*", "usr/share/doc/*", "usr/share/man/*", "usr/share/locale/*")
 # The paths and the user of the official image.
@@ -127,7 +130,8 @@ def remove_all() -> None:
     """Removes the images that were made here."""
     for image in (LEARNER, ACTOR, PROMETHEUS, ALERTMANAGER, GRAFANA, BASE):
         succeeds(["docker", "image", "rm", image])
-    succeeds(["docker", "image", "prune", "--force"])  # the stages that built them
+    # The stages that built them; not those that another checkout builds on now.
+    succeeds(["docker", "image", "prune", "--force", "--filter", "until=1h"])
 
 
 def _mirror() -> str:

@@ -11,7 +11,7 @@ from tests.nightly.stack import images
 from tests.nightly.stack.machine import run, wait_until
 from tests.ports import reserve_ports
 
-PROJECT = "rollcast-stack-test"
+PROJECT = f"{images.PREFIX}-test"
 SERVICES = ("learner", "actor", "prometheus")  # Grafana's image cannot be had everywhere
 START_SECONDS = 180.0
 # No layer of a build may reach a network.

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e.processes import DEAD_PROXIES
+from tests.nightly.stack import images
 from tests.nightly.stack.machine import wait_until
 from tests.nightly.stack.prometheus import Prometheus
 from tests.nightly.stack.scrapes import Watcher
@@ -13,7 +14,7 @@ from tests.nightly.stack.stack import SERVICES, Stack
 
 pytestmark = pytest.mark.timeout(1800)
 
-PROJECT = "rollcast-stack-proxies"
+PROJECT = f"{images.PREFIX}-proxies"
 DEAD = DEAD_PROXIES["http_proxy"]
 
 

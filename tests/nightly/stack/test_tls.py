@@ -12,13 +12,14 @@ from typing import NamedTuple
 import pytest
 
 from tests.exposition import samples
+from tests.nightly.stack import images
 from tests.nightly.stack.machine import ROOT, run, wait_until
 from tests.nightly.stack.scrapes import Scrape
 from tests.nightly.stack.stack import Stack
 
 pytestmark = pytest.mark.timeout(1800)
 
-PROJECT = "rollcast-stack-tls"
+PROJECT = f"{images.PREFIX}-tls"
 SERVICES = ("learner", "actor", "prometheus")
 MIN_VERSIONS = 5
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.duel import rival
+from tests.nightly.stack import images
 from tests.nightly.stack.boards import queries, wait_for_series
 from tests.nightly.stack.machine import wait_until
 from tests.nightly.stack.prometheus import Prometheus
@@ -15,7 +16,7 @@ from tests.tools.players.build import make_build
 
 pytestmark = pytest.mark.timeout(1800)
 
-PROJECT = "rollcast-stack-unity"
+PROJECT = f"{images.PREFIX}-unity"
 SERVICES = ("learner", "unity", "prometheus")
 PLAYERS = 2
 MIN_VERSIONS = 5

@@ -53,7 +53,8 @@ class Conversation:
         peer: Its address.
         simulator: The client as the gateway's loop sees it; None before its `hello` was accepted, and after it left.
         goodbye: Why it is over, in one line; empty while it goes on.
-        heard_at: When the client's last message came, in monotonic seconds.
+        heard_at: When the client's last message came or was answered, in monotonic seconds.
+        hang_up: Closes the connection of a client whose next message is not waited for; the transport sets it.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Conversation:
         self.simulator: ClientSimulator | None = None
         self.goodbye = ""
         self.heard_at = clock()
+        self.hang_up: Callable[[], object] = _nothing
         self._gateway = gateway
         self._clock = clock
         self._pending: Future[client_pb2.PlayResponse] | None = None
@@ -79,7 +81,10 @@ class Conversation:
             return client_pb2.PlayResponse(goodbye=self.goodbye)
         if self._pending is not None:
             return self.refuse(NOT_ANSWERED)
-        self.heard_at = self._clock()
+        now = self._clock()
+        if self.simulator is not None:
+            self._gateway.counts.client_seconds.add(now - self.heard_at)
+        self.heard_at = now
         try:
             answer = self._gateway.take(self, request)
         except BadClientData as error:
@@ -87,13 +92,13 @@ class Conversation:
         except Exception:  # logged with its traceback; the other clients are served
             _log.exception("client_message_failed", peer=self.peer)
             return self.refuse("this message made the gateway fail; its log has the traceback, please report it")
-        if isinstance(answer, client_pb2.PlayResponse):
-            return answer
         self._pending = answer
         try:
             return await answer
         finally:
             self._pending = None
+            self.heard_at = self._clock()
+            self._gateway.counts.answer_seconds.add(self.heard_at - now)
 
     def refuse(self, fault: str) -> client_pb2.PlayResponse:
         """Ends the conversation because of what the client sent, and returns the goodbye.
@@ -122,3 +127,7 @@ class Conversation:
         if self._pending is not None and not self._pending.done():
             self._pending.set_result(client_pb2.PlayResponse(goodbye=why))
         self._gateway.left(self, why)
+
+
+def _nothing() -> None:
+    """Does nothing, for a transport that notices by itself."""

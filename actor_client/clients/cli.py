@@ -20,9 +20,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--listen", metavar="HOST:PORT", help="address for clients with gRPC (default: 127.0.0.1:50052)"
     )
-    parser.add_argument(
-        "--web", metavar="HOST:PORT", help="address for clients with WebSocket or HTTP (default: none)"
-    )
+    parser.add_argument("--web", metavar="HOST:PORT", help="address for clients with WebSocket or HTTP (default: none)")
     parser.add_argument("--max-clients", metavar="N", help="most clients at once (default: 1024)")
     parser.add_argument(
         "--max-message-bytes", metavar="N", help="largest message of a client in bytes (default: 4194304)"

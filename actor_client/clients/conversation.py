@@ -23,20 +23,41 @@ from __future__ import annotations
 import time
 from asyncio import Future
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import structlog
 from rollcast.v1 import client_pb2
 
+from actor_client.clients.counts import ClientCounts
 from actor_client.clients.messages import BadClientData
-
-if TYPE_CHECKING:
-    from actor_client.clients.gateway import Gateway
-    from actor_client.clients.simulator import ClientSimulator
+from actor_client.clients.simulator import ClientSimulator
 
 _log = structlog.get_logger(__name__)
 
 NOT_ANSWERED: Final = "a message came before the previous one was answered; send the next one after the answer"
+
+
+class Host(Protocol):
+    """Acts for the clients; `actor_client.clients.gateway.Gateway`.
+
+    Attributes:
+        counts: Counts of the clients.
+    """
+
+    counts: ClientCounts
+
+    def take(self, conversation: Conversation, request: client_pb2.PlayRequest) -> Future[client_pb2.PlayResponse]:
+        """Takes a message; returns its answer, which may have come already.
+
+        Raises:
+            BadClientData: The message cannot be used.
+        """
+
+    def refused(self, conversation: Conversation, fault: str) -> None:
+        """Counts a refusal, and warns of it."""
+
+    def left(self, conversation: Conversation, why: str) -> None:
+        """Ends the episodes of a client's agents, and frees its seat."""
 
 
 class Conversation:
@@ -58,7 +79,7 @@ class Conversation:
     """
 
     def __init__(
-        self, gateway: Gateway, transport: str, peer: str, *, clock: Callable[[], float] = time.monotonic
+        self, gateway: Host, transport: str, peer: str, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.transport = transport
         self.peer = peer
@@ -89,7 +110,7 @@ class Conversation:
             answer = self._gateway.take(self, request)
         except BadClientData as error:
             return self.refuse(str(error))
-        except Exception:  # logged with its traceback; the other clients are served
+        except Exception:  # noqa: BLE001 - logged with its traceback; the other clients are served
             _log.exception("client_message_failed", peer=self.peer)
             return self.refuse("this message made the gateway fail; its log has the traceback, please report it")
         self._pending = answer

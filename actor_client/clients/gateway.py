@@ -109,7 +109,7 @@ class Gateway:
         self,
         link: GatewayLink,
         run: RunInfo,
-        bounds: GatewayLimits = GatewayLimits(),  # noqa: B008 - frozen
+        bounds: GatewayLimits = GatewayLimits(),
         access: ClientAccess | None = None,
         *,
         script: ScriptedOpponent | None = None,
@@ -217,10 +217,8 @@ class Gateway:
             "start another gateway"
         )
 
-    def take(
-        self, conversation: Conversation, request: client_pb2.PlayRequest
-    ) -> Future[client_pb2.PlayResponse]:
-        """Takes a message; returns its answer, which may have come already. For `Conversation`.
+    def take(self, conversation: Conversation, request: client_pb2.PlayRequest) -> Future[client_pb2.PlayResponse]:
+        """Takes a message; returns its answer, which may have come already.
 
         Raises:
             BadClientData: The message cannot be used.
@@ -263,9 +261,7 @@ class Gateway:
     def _count(self, simulator: ClientSimulator, part: Part) -> None:
         if len(part.ended.ids):
             simulator.ended()
-            self._rollout.ended(
-                np.where(part.ended.interrupted, SegmentEnd.TRUNCATED, SegmentEnd.TERMINATED).tolist()
-            )
+            self._rollout.ended(np.where(part.ended.interrupted, SegmentEnd.TRUNCATED, SegmentEnd.TERMINATED).tolist())
         for faulty in (part.asking.faulty, part.ended.faulty):
             if faulty is not None and faulty.any():
                 self.agent_counts.faulty_agents += int(faulty.sum())
@@ -359,7 +355,9 @@ class Gateway:
         self._seats[worker] = conversation
         del self._strangers[conversation]
         self.counts.connected[conversation.transport] += 1
-        _log.info("client_connected", client=name, worker=worker, transport=conversation.transport, peer=conversation.peer)
+        _log.info(
+            "client_connected", client=name, worker=worker, transport=conversation.transport, peer=conversation.peer
+        )
         return simulator
 
     def _specs(self, hello: client_pb2.Hello) -> Mapping[str, BehaviorSpec]:
@@ -418,7 +416,7 @@ class Gateway:
                 self._seats[worker].refuse(f"behavior {shown(runner.spec.name)}: {runner.refusal[:_EXPLAINED]}")
 
     def refused(self, conversation: Conversation, fault: str) -> None:
-        """Counts a refusal, and warns of it. For `Conversation`."""
+        """Counts a refusal, and warns of it."""
         self._count_refusal(conversation, fault)
 
     def _count_refusal(self, conversation: Conversation, fault: str) -> None:
@@ -435,7 +433,7 @@ class Gateway:
             )
 
     def left(self, conversation: Conversation, why: str) -> None:
-        """Ends the episodes of a client's agents, and frees its seat. For `Conversation`."""
+        """Ends the episodes of a client's agents, and frees its seat."""
         self._conversations.pop(conversation, None)
         self._strangers.pop(conversation, None)
         self._window.gone(conversation)

@@ -6,7 +6,6 @@ from typing import Final
 import grpc
 from rollcast.addresses import join_address, split_address
 from rollcast.channels import server_options
-from rollcast.v1 import client_pb2
 
 from actor_client.clients.doors import DoorSettings, cannot_listen
 from actor_client.clients.gateway import Gateway

@@ -99,7 +99,9 @@ class ClientExchange:
         self._on_answer = on_answer
         self._answer = client_pb2.PlayResponse()
         self._waiting = {
-            part.form.behavior_id: self._answer.actions.add(behavior=part.form.behavior_id, agents=part.asking.ids.tolist())
+            part.form.behavior_id: self._answer.actions.add(
+                behavior=part.form.behavior_id, agents=part.asking.ids.tolist()
+            )
             for part in parts
             if len(part.asking.ids)
         }

@@ -61,7 +61,11 @@ class _Rows(NamedTuple):
     def part(self, rows: Any) -> "_Rows":
         """Returns some of the reports."""
         columns: list[Any] = [
-            [values[rows] for values in column] if isinstance(column, list) else None if column is None else column[rows]
+            [values[rows] for values in column]
+            if isinstance(column, list)
+            else None
+            if column is None
+            else column[rows]
             for column in self
         ]
         return _Rows(*columns)
@@ -92,7 +96,9 @@ class ClientForm:
         self._branch_begins = np.cumsum(branches) - branches
         self._is_plain = len(spec.observations) == 1 and spec.observations[0].dtype == np.float32
         nothing = self._no_rows()
-        self._nobody = AskingAgents(nothing.ids, nothing.observations, None, nothing.rewards, nothing.groups, nothing.rewards)
+        self._nobody = AskingAgents(
+            nothing.ids, nothing.observations, None, nothing.rewards, nothing.groups, nothing.rewards
+        )
         self._no_ends = EndedAgents(
             nothing.ids, nothing.observations, np.zeros(0, np.bool_), nothing.rewards, nothing.groups, nothing.rewards
         )
@@ -125,7 +131,9 @@ class ClientForm:
             allowed = np.logical_or.reduceat(rows.masks, self._branch_begins, axis=1)
             if not allowed.all():
                 row, branch = np.argwhere(~allowed)[0].tolist()
-                raise self._fault(f"allowed of agent {rows.ids[row]} allows no choice of branch {branch}; allow at least one")
+                raise self._fault(
+                    f"allowed of agent {rows.ids[row]} allows no choice of branch {branch}; allow at least one"
+                )
         return AskingAgents(
             rows.ids, rows.observations, rows.masks, rows.rewards, rows.groups, rows.group_rewards, rows.faulty
         )
@@ -164,7 +172,10 @@ class ClientForm:
             if all(values is None for values in given):
                 return None
             return np.concatenate(
-                [default(len(part.ids)) if values is None else values for part, values in zip(parts, given, strict=True)]
+                [
+                    default(len(part.ids)) if values is None else values
+                    for part, values in zip(parts, given, strict=True)
+                ]
             )
 
         return _Rows(
@@ -241,7 +252,11 @@ class ClientForm:
 
     def _check_length(self, name: str, length: int, count: int, each: int = 1) -> None:
         if length != count * each:
-            need = f"{count} agents need {count * each}" if each == 1 else f"{count} agents with {each} each need {count * each}"
+            need = (
+                f"{count} agents need {count * each}"
+                if each == 1
+                else f"{count} agents with {each} each need {count * each}"
+            )
             raise self._fault(f"{name} has {length} entries, but {need}")
 
     def _observations(

@@ -137,9 +137,13 @@ class Declarations:
             follows_quota=declaration.follows_quota,
         )
         try:
-            response = await call(endpoint.sessions.DeclareBehavior, request, DECLARE_SECONDS, metadata=endpoint.metadata)
+            response = await call(
+                endpoint.sessions.DeclareBehavior, request, DECLARE_SECONDS, metadata=endpoint.metadata
+            )
         except WireError as error:
-            if not (self._survives_refusals and isinstance(error, _REFUSALS) and request.spec.name not in self.behaviors):
+            if not (
+                self._survives_refusals and isinstance(error, _REFUSALS) and request.spec.name not in self.behaviors
+            ):
                 raise
             self._known.remove(declaration)
             declaration.refusal = one_line(error.message)

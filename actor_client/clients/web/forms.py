@@ -6,22 +6,16 @@ import json
 from typing import Final, Protocol, TypeAlias
 
 from google.protobuf import json_format
-from google.protobuf.message import DecodeError
-from rollcast.demonstrations.framing import has_too_many_fields
 from rollcast.text import printable
 from rollcast.v1.client_pb2 import PlayRequest, PlayResponse
 
-MAX_FIELDS: Final = 131_072
-"""Most fields of a message, and most brackets of one in JSON: numbers are packed, so a step of 1,000 agents has few of both."""
+from actor_client.clients.messages import MAX_FIELDS, BadClientData, parsed
+
 MAX_DEPTH: Final = 16
 """Most messages within one another; the deepest one of the contract has 6."""
 _MAX_FAULT_CHARS: Final = 200
 
 Content: TypeAlias = str | bytes
-
-
-class Unreadable(Exception):  # noqa: N818 - it says what happened
-    """Raised if content is no message; the text says why in one line."""
 
 
 class Form(Protocol):
@@ -41,7 +35,7 @@ class Form(Protocol):
         """Returns the message that content holds.
 
         Raises:
-            Unreadable: It holds none.
+            BadClientData: It holds none.
         """
         ...
 
@@ -61,15 +55,15 @@ class JsonForm:
         """Returns the message that a text holds.
 
         Raises:
-            Unreadable: It holds none.
+            BadClientData: It holds none.
         """
         try:
             text = content if isinstance(content, str) else content.decode("utf-8")
             if text.count("{") + text.count("[") > MAX_FIELDS:
-                raise Unreadable(f"the message has more than {MAX_FIELDS} objects and lists; send fewer agents in each")
+                raise BadClientData(f"a message has more than {MAX_FIELDS} objects and lists; send the agents of a behavior in one entry")
             return json_format.Parse(text, PlayRequest(), max_recursion_depth=MAX_DEPTH)
         except (json_format.ParseError, ValueError, TypeError, AttributeError, RecursionError) as error:
-            raise Unreadable(f"the message is not PlayRequest in JSON: {_first_line(error)}") from None
+            raise BadClientData(f"a text is not a rollcast.v1.PlayRequest in JSON: {_first_line(error)}; see CLIENTS.md") from None
 
     def write(self, response: PlayResponse) -> Content:
         """Returns the text of an answer."""
@@ -87,15 +81,9 @@ class BinaryForm:
         """Returns the message that bytes hold.
 
         Raises:
-            Unreadable: They hold none.
+            BadClientData: They hold none, or one of too many fields.
         """
-        data = content if isinstance(content, bytes) else content.encode()
-        if has_too_many_fields(data, PlayRequest, MAX_FIELDS):
-            raise Unreadable(f"the message has more than {MAX_FIELDS} fields; send fewer agents in each")
-        try:
-            return PlayRequest.FromString(data)
-        except DecodeError:
-            raise Unreadable(f"these {len(data)} bytes are not PlayRequest") from None
+        return parsed(content if isinstance(content, bytes) else content.encode())
 
     def write(self, response: PlayResponse) -> Content:
         """Returns the bytes of an answer."""

@@ -13,7 +13,7 @@ from rollcast.http_connections import Connections
 from rollcast.http_hosts import AllowedHosts
 from rollcast.v1.client_pb2 import PlayResponse
 
-from actor_client.clients.web_forms import FORMS, JSON, Form
+from actor_client.clients.web.forms import FORMS, JSON, Form
 
 PREFLIGHT_SECONDS: Final = 600
 """Seconds for which a browser need not ask again whether its page may post."""
@@ -21,7 +21,7 @@ METHODS: Final = "POST, DELETE"
 _HEADERS: Final = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self' ws: wss:; img-src data:; "
+        "default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; connect-src 'self' ws: wss:; img-src data:; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
     "Referrer-Policy": "no-referrer",

@@ -155,12 +155,12 @@ const SPEC = {
 //
 // progress: gets `steps`, `returns` (of the last 100 episodes) and `carts`, and is shown by whoever made it.
 async function train(client, count, progress) {
-  let random = Math.random;
+  let random = Math.random, seed;
   progress.carts = Array.from({ length: count }, () => new Cart(() => random()));
   let report = beginning(progress.carts);
   for (;;) {
     const answer = await client.play({ steps: [report] });
-    if (answer.environment) random = seeded((answer.environment.seed ?? 0) + progress.steps);
+    if (answer.environment && answer.environment.seed !== seed) random = seeded((seed = answer.environment.seed));
     if (answer.reset) {
       progress.carts.forEach((cart) => cart.reset());
       report = beginning(progress.carts);

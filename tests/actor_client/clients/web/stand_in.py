@@ -88,17 +88,18 @@ async def serving(gateway: StandIn | None = None, **options: Any) -> AsyncIterat
         options.pop("max_connections", 64),
         options.pop("security", None),
     )
+    limit = options.pop("seconds", SECONDS)
     door = WebDoor(options.pop("address", "127.0.0.1:0"), settings, **options)
     address = await door.open(gateway)
     try:
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(limit):
             yield gateway, address
     finally:
         await door.close()
 
 
 async def _serve() -> None:
-    async with serving() as (gateway, address):
+    async with serving(seconds=None) as (gateway, address):
         print(address, flush=True)  # noqa: T201
         while True:
             gateway.has_left.clear()

@@ -31,7 +31,7 @@ from actor_client.clients.web.rules import (
     marked,
     without_expectations,
 )
-from actor_client.clients.web.sessions import HUNG_UP, SESSION_FORM, Sessions
+from actor_client.clients.web.sessions import ENDED, HUNG_UP, SESSION_FORM, Sessions
 from actor_client.exits import ActorError, ExitCode
 
 IDLE_SECONDS: Final = 60.0
@@ -84,6 +84,7 @@ class WebDoor:
         self._ping_seconds = ping_seconds
         self._gateway: Gateway
         self._sessions: Sessions
+        self._talks: dict[asyncio.Task[object], web.WebSocketResponse] = {}
         self._connections: Connections | None = None
         self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None
@@ -125,9 +126,13 @@ class WebDoor:
         if server is None:
             raise RuntimeError("aiohttp created no server")
         server.request_handler = without_expectations(server.request_handler)
-        self._server = await asyncio.get_running_loop().create_server(
-            lambda: Connection(connections, server), sock=listening
-        )
+
+        def connect() -> Connection:
+            if security is not None:
+                security.poll()
+            return Connection(connections, server)
+
+        self._server = await asyncio.get_running_loop().create_server(connect, sock=listening)
         return join_address(split_address(self._address)[0], listening.getsockname()[1])
 
     async def close(self) -> None:
@@ -136,11 +141,18 @@ class WebDoor:
         runner, self._runner = self._runner, None
         if server is not None:
             server.close()
-            await self._sessions.close(STOP_SECONDS)
+            await asyncio.gather(self._sessions.close(STOP_SECONDS), self._dismiss())
         if runner is not None:
             await runner.cleanup()
         if self._connections is not None:
             self._connections.close()  # also those amid a handshake
+
+    async def _dismiss(self) -> None:
+        """Waits a moment until the clients of ended conversations have their last answer, and closes their sockets."""
+        if self._talks:
+            await asyncio.wait(self._talks, timeout=STOP_SECONDS)
+        going = WSCloseCode.GOING_AWAY
+        await asyncio.gather(*(socket.close(code=going, message=ENDED.encode()) for socket in self._talks.values()))
 
     def _app(self, connections: Connections) -> web.Application:
         most = self._settings.max_message_bytes
@@ -167,17 +179,20 @@ class WebDoor:
         if not socket.can_prepare(request):
             raise Refused(426, "/v1/play is for WebSocket; post messages to /v1/play/SESSION")
         conversation = self._gateway.accept("websocket", _peer(request))
-        why = HUNG_UP
+        task = asyncio.current_task()
         try:
             await socket.prepare(request)
-            why = await self._talk(socket, form, conversation)
+            if task is not None:
+                self._talks[task] = socket
+            await self._talk(socket, form, conversation)
         finally:
-            conversation.leave(why)
+            self._talks.pop(task, None)
+            conversation.leave(HUNG_UP)
         await socket.close()
         return socket
 
-    async def _talk(self, socket: web.WebSocketResponse, form: Form, conversation: Conversation) -> str:
-        """Answers a client until the conversation is over; returns how it left, in words."""
+    async def _talk(self, socket: web.WebSocketResponse, form: Form, conversation: Conversation) -> None:
+        """Answers a client until it leaves or the conversation is over."""
         limit = self._idle_seconds
         coming = asyncio.create_task(socket.receive())
         try:
@@ -187,22 +202,23 @@ class WebDoor:
                         message = await coming
                 except TimeoutError:
                     why = f"it sent nothing for {limit:g} seconds"
+                    conversation.leave(why)
                     await socket.close(code=WSCloseCode.POLICY_VIOLATION, message=why.encode())
-                    return why
+                    return
                 if message.type in _CLOSED:
-                    return HUNG_UP
+                    return
                 # Receiving goes on: it answers pings, and tells if the client hangs up before it has its answer.
                 coming = asyncio.create_task(socket.receive())
                 response = await self._answered(conversation, message, form, coming)
                 if response is None:
-                    return HUNG_UP
+                    return
                 content = form.write(response)
                 await (socket.send_str(content) if isinstance(content, str) else socket.send_bytes(content))
                 if conversation.is_over:
-                    return ""
+                    return
                 limit = self._silent_seconds
         except ConnectionError:
-            return HUNG_UP
+            return
         finally:
             coming.cancel()
             await asyncio.wait([coming])

@@ -16,6 +16,8 @@ from actor_client.clients.web.rules import Refused
 SESSION_FORM: Final = re.compile(r"[A-Za-z0-9_-]{16,64}")
 """Form of a session's name. A client draws it: who knows it plays for that client."""
 HUNG_UP: Final = "its connection ended"
+ENDED: Final = "the gateway ended"
+"""Why clients left, in words."""
 
 
 class Sessions:
@@ -90,13 +92,13 @@ class Sessions:
 
     async def close(self, seconds: float) -> None:
         """Waits a moment for the clients of ended conversations to ask for their last answer, and ends all sessions."""
-        if self._sessions:
+        if any(session.conversation.is_over for session in self._sessions.values()):
             self._all_gone = asyncio.Event()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._all_gone.wait()
         for name in list(self._sessions):
-            self.leave(name, "the gateway ended")
+            self.leave(name, ENDED)
 
     def _end(self, name: str, session: _Session, why: str) -> None:
         if self._sessions.get(name) is session:  # not one of the same name that began after this one had ended

@@ -19,7 +19,7 @@ from actor_client.clients.web.door import WebDoor
 
 SECONDS = 60.0
 """Limit for what must happen."""
-MAX_MESSAGE_BYTES = 100_000
+MAX_MESSAGE_BYTES = 150_000
 
 
 class StandIn(Gateway):

@@ -23,20 +23,41 @@ from __future__ import annotations
 import time
 from asyncio import Future
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import structlog
 from rollcast.v1 import client_pb2
 
+from actor_client.clients.counts import ClientCounts
 from actor_client.clients.messages import BadClientData
-
-if TYPE_CHECKING:
-    from actor_client.clients.gateway import Gateway
-    from actor_client.clients.simulator import ClientSimulator
+from actor_client.clients.simulator import ClientSimulator
 
 _log = structlog.get_logger(__name__)
 
 NOT_ANSWERED: Final = "a message came before the previous one was answered; send the next one after the answer"
+
+
+class Host(Protocol):
+    """Acts for the clients; `actor_client.clients.gateway.Gateway`.
+
+    Attributes:
+        counts: Counts of the clients.
+    """
+
+    counts: ClientCounts
+
+    def take(self, conversation: Conversation, request: client_pb2.PlayRequest) -> Future[client_pb2.PlayResponse]:
+        """Takes a message; returns its answer, which may have come already.
+
+        Raises:
+            BadClientData: The message cannot be used.
+        """
+
+    def refused(self, conversation: Conversation, fault: str) -> None:
+        """Counts a refusal, and warns of it."""
+
+    def left(self, conversation: Conversation, why: str) -> None:
+        """Ends the episodes of a client's agents, and frees its seat."""
 
 
 class Conversation:
@@ -53,17 +74,19 @@ class Conversation:
         peer: Its address.
         simulator: The client as the gateway's loop sees it; None before its `hello` was accepted, and after it left.
         goodbye: Why it is over, in one line; empty while it goes on.
-        heard_at: When the client's last message came, in monotonic seconds.
+        heard_at: When the client's last message came or was answered, in monotonic seconds.
+        hang_up: Closes the connection of a client whose next message is not waited for; the transport sets it.
     """
 
     def __init__(
-        self, gateway: Gateway, transport: str, peer: str, *, clock: Callable[[], float] = time.monotonic
+        self, gateway: Host, transport: str, peer: str, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.transport = transport
         self.peer = peer
         self.simulator: ClientSimulator | None = None
         self.goodbye = ""
         self.heard_at = clock()
+        self.hang_up: Callable[[], object] = _nothing
         self._gateway = gateway
         self._clock = clock
         self._pending: Future[client_pb2.PlayResponse] | None = None
@@ -79,21 +102,24 @@ class Conversation:
             return client_pb2.PlayResponse(goodbye=self.goodbye)
         if self._pending is not None:
             return self.refuse(NOT_ANSWERED)
-        self.heard_at = self._clock()
+        now = self._clock()
+        if self.simulator is not None:
+            self._gateway.counts.client_seconds.add(now - self.heard_at)
+        self.heard_at = now
         try:
             answer = self._gateway.take(self, request)
         except BadClientData as error:
             return self.refuse(str(error))
-        except Exception:  # logged with its traceback; the other clients are served
+        except Exception:  # noqa: BLE001 - logged with its traceback; the other clients are served
             _log.exception("client_message_failed", peer=self.peer)
             return self.refuse("this message made the gateway fail; its log has the traceback, please report it")
-        if isinstance(answer, client_pb2.PlayResponse):
-            return answer
         self._pending = answer
         try:
             return await answer
         finally:
             self._pending = None
+            self.heard_at = self._clock()
+            self._gateway.counts.answer_seconds.add(self.heard_at - now)
 
     def refuse(self, fault: str) -> client_pb2.PlayResponse:
         """Ends the conversation because of what the client sent, and returns the goodbye.
@@ -122,3 +148,7 @@ class Conversation:
         if self._pending is not None and not self._pending.done():
             self._pending.set_result(client_pb2.PlayResponse(goodbye=why))
         self._gateway.left(self, why)
+
+
+def _nothing() -> None:
+    """Does nothing, for a transport that notices by itself."""

@@ -6,6 +6,7 @@ from typing import Protocol
 from rollcast.server_tls import ServerSecurity
 
 from actor_client.clients.gateway import Gateway
+from actor_client.exits import ActorError, ExitCode
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,3 +38,12 @@ class Door(Protocol):
     async def close(self) -> None:
         """Stops listening; conversations have ended, and their last answers may still be sent for a moment."""
         ...
+
+
+def cannot_listen(address: str, flag: str) -> ActorError:
+    """Returns the error for an address that is in use, or is not one of this machine."""
+    return ActorError(
+        ExitCode.PORT_IN_USE,
+        f"cannot listen on {address}: the port is in use, or this machine has no such address; stop the program that listens "
+        f"there, or choose another address with {flag} (port 0 takes any free port)",
+    )

@@ -18,7 +18,7 @@ from rollcast.http_hosts import AllowedHosts
 from rollcast.v1.client_pb2 import PlayResponse
 
 from actor_client.clients.conversation import Conversation
-from actor_client.clients.doors import DoorSettings
+from actor_client.clients.doors import DoorSettings, cannot_listen
 from actor_client.clients.gateway import Gateway
 from actor_client.clients.messages import BadClientData
 from actor_client.clients.web.forms import FORMS, Form
@@ -31,13 +31,12 @@ from actor_client.clients.web.rules import (
     marked,
     without_expectations,
 )
-from actor_client.clients.web.sessions import ENDED, HUNG_UP, SESSION_FORM, Sessions
-from actor_client.exits import ActorError, ExitCode
+from actor_client.clients.web.sessions import ENDED, HUNG_UP, SESSION_FORM, Sessions, silent_for
 
 IDLE_SECONDS: Final = 60.0
-"""Seconds without a message after which a client that posts counts as gone, and one of WebSocket that never sent one."""
+"""Seconds without a message after which a client that posts counts as gone."""
 SILENT_SECONDS: Final = 600.0
-"""The same for a client of WebSocket that plays, and whose side answers pings: it may be at a breakpoint."""
+"""The same for a client of WebSocket, whose side answers pings: it may be at a breakpoint."""
 PING_SECONDS: Final = 20.0
 """Seconds between two pings; half of them later a client that has not answered counts as gone."""
 REQUEST_SECONDS: Final = 30.0
@@ -48,6 +47,8 @@ MAX_HEADERS: Final = 64
 PAGE: Final = {"/": ("index.html", "text/html"), "/cartpole.js": ("cartpole.js", "text/javascript")}
 _RECEIVED_SHARE: Final = 2
 """Frames of up to so many times the limit are read, so that the refusal can be explained."""
+_MAX_REASON_BYTES: Final = 123
+"""Most bytes of the reason in a closing frame."""
 _CLOSED: Final = frozenset({WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERROR})
 
 
@@ -97,12 +98,8 @@ class WebDoor:
         """
         try:
             listening = listen_on(self._address)
-        except OSError as error:
-            raise ActorError(
-                ExitCode.PORT_IN_USE,
-                f"cannot serve clients on {self._address} ({error.strerror or error}): choose another --web (port 0 takes any "
-                "free port)",
-            ) from None
+        except OSError:
+            raise cannot_listen(self._address, "--web") from None
         self._gateway = gateway
         self._sessions = Sessions(self._idle_seconds)
         security = self._settings.security
@@ -188,25 +185,22 @@ class WebDoor:
         finally:
             self._talks.pop(task, None)
             conversation.leave(HUNG_UP)
-        await socket.close()
+        await socket.close(message=conversation.goodbye.encode("ascii", "replace")[:_MAX_REASON_BYTES])
         return socket
 
     async def _talk(self, socket: web.WebSocketResponse, form: Form, conversation: Conversation) -> None:
         """Answers a client until it leaves or the conversation is over."""
-        limit = self._idle_seconds
         coming = asyncio.create_task(socket.receive())
+        conversation.hang_up = lambda: coming.cancel()
         try:
             while True:
-                try:
-                    async with asyncio.timeout(limit):
-                        message = await coming
-                except TimeoutError:
-                    why = f"it sent nothing for {limit:g} seconds"
-                    conversation.leave(why)
-                    await socket.close(code=WSCloseCode.POLICY_VIOLATION, message=why.encode())
+                await asyncio.wait([coming], timeout=self._silent_seconds)
+                if not coming.done():
+                    conversation.leave(silent_for(self._silent_seconds))
                     return
-                if message.type in _CLOSED:
+                if _is_end(coming):
                     return
+                message = coming.result()
                 # Receiving goes on: it answers pings, and tells if the client hangs up before it has its answer.
                 coming = asyncio.create_task(socket.receive())
                 response = await self._answered(conversation, message, form, coming)
@@ -216,7 +210,6 @@ class WebDoor:
                 await (socket.send_str(content) if isinstance(content, str) else socket.send_bytes(content))
                 if conversation.is_over:
                     return
-                limit = self._silent_seconds
         except ConnectionError:
             return
         finally:
@@ -234,7 +227,7 @@ class WebDoor:
         exchange = asyncio.create_task(conversation.exchange(request))
         try:
             await asyncio.wait([exchange, coming], return_when=asyncio.FIRST_COMPLETED)
-            if not exchange.done() and coming.result().type in _CLOSED:
+            if not exchange.done() and _is_end(coming):
                 return None
             return await exchange
         finally:
@@ -259,6 +252,11 @@ class WebDoor:
         """Ends a client's session; one that has ended already is no fault."""
         self._sessions.leave(_session(request), "it said so")
         return web.Response(status=204)
+
+
+def _is_end(coming: asyncio.Task[WSMessage]) -> bool:
+    """Returns whether what came is the end of the connection."""
+    return coming.cancelled() or coming.result().type in _CLOSED
 
 
 def _chosen(request: web.Request) -> Form:

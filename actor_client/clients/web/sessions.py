@@ -20,6 +20,11 @@ ENDED: Final = "the gateway ended"
 """Why clients left, in words."""
 
 
+def silent_for(seconds: float) -> str:
+    """Returns why a client left that says nothing, in words."""
+    return f"it sent nothing for {seconds:g} s"
+
+
 class Sessions:
     """All sessions of clients that post; the gateway bounds their number.
 
@@ -115,7 +120,7 @@ class Sessions:
         return session
 
     def _expire(self, name: str) -> None:
-        self.leave(name, f"it sent nothing for {self._idle_seconds:g} seconds")
+        self.leave(name, silent_for(self._idle_seconds))
 
 
 class _Session:

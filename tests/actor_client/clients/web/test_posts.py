@@ -131,7 +131,7 @@ def test_a_client_that_posts_no_more() -> None:
         async with serving(idle_seconds=1.0) as (gateway, address), ClientSession() as session:
             await post(session, address, FIRST)
             await gateway.has_left.wait()
-            assert gateway.lefts == ["it sent nothing for 1 seconds"]
+            assert gateway.lefts == ["it sent nothing for 1 s"]
             assert (await post(session, address, STEP))[0] == 404
 
     asyncio.run(talk())
@@ -290,7 +290,7 @@ def test_a_port_in_use() -> None:
 
     async def talk() -> None:
         async with serving() as (_, address):
-            with pytest.raises(ActorError, match=f"cannot serve clients on {address}.*--web") as caught:
+            with pytest.raises(ActorError, match=f"cannot listen on {address}.*--web") as caught:
                 async with serving(address=address):
                     pass
             assert caught.value.exit_code is ExitCode.PORT_IN_USE

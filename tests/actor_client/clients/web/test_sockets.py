@@ -183,19 +183,30 @@ def test_a_client_that_leaves_while_it_waits(is_cut: bool) -> None:
 
 
 def test_a_client_that_says_nothing() -> None:
-    """A connection without a message is ended after a while, and so is one that has played and stopped."""
+    """A client that has played and stopped is gone after a while, though its side answers pings."""
 
     async def talk() -> None:
-        limits = {"idle_seconds": 1.0, "silent_seconds": 1.5}
-        async with serving(**limits) as (gateway, address), ClientSession() as session:
-            silent = await session.ws_connect(f"ws://{address}/v1/play", protocols=(JSON,))
-            playing = await session.ws_connect(f"ws://{address}/v1/play", protocols=(JSON,))
-            await ask(playing, {**HELLO, **STEP})
-            for socket, seconds in ((silent, 1), (playing, 1.5)):
-                end = await socket.receive()
-                assert (end.type, end.data) == (WSMsgType.CLOSE, 1008)
-                assert end.extra == f"it sent nothing for {seconds:g} seconds"
-            assert len(gateway.lefts) == 2
+        async with serving(silent_seconds=1.0) as (gateway, address), ClientSession() as session:
+            socket = await session.ws_connect(f"ws://{address}/v1/play", protocols=(JSON,))
+            await ask(socket, {**HELLO, **STEP})
+            end = await socket.receive()
+            assert (end.type, end.extra) == (WSMsgType.CLOSE, "it sent nothing for 1 s")
+            assert gateway.lefts == ["it sent nothing for 1 s"]
+
+    asyncio.run(talk())
+
+
+def test_a_client_that_the_gateway_waits_for_no_more() -> None:
+    """The gateway can close the connection of a client that has never said who it is; the client reads why."""
+
+    async def talk() -> None:
+        async with serving() as (gateway, address), ClientSession() as session:
+            socket = await session.ws_connect(f"ws://{address}/v1/play", protocols=(JSON,))
+            [conversation] = gateway.conversations
+            conversation.end("no hello came within 10 s")
+            conversation.hang_up()
+            end = await socket.receive()
+            assert (end.type, end.extra) == (WSMsgType.CLOSE, "no hello came within 10 s")
 
     asyncio.run(talk())
 

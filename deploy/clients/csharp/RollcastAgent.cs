@@ -15,7 +15,7 @@ using UnityEngine;
 public abstract class RollcastAgent : MonoBehaviour
 {
     [Tooltip("Where the gateway listens: host:port, or a URL with ws or wss. The first agent of a scene decides.")]
-    public string Address = "127.0.0.1:50060";
+    public string Address = "127.0.0.1:50053";
     [Tooltip("The token, if the gateway asks for one.")]
     public string Token = "";
     [Tooltip("Name of the policy: the key below behaviors in the run file.")]

@@ -2,7 +2,7 @@
 //
 //     var hello = new RollcastHello { Name = "my game" };
 //     hello.Behaviors.Add(new RollcastBehavior { Name = "Walker", Observations = 4, Branches = new[] { 2 } });
-//     using (var client = new RollcastClient("127.0.0.1:50060", hello))
+//     using (var client = new RollcastClient("127.0.0.1:50053", hello))
 //     {
 //         var message = new RollcastMessage();
 //         message.Add("Walker", agent: 0, observation: new float[] { ... }, reward: 0, state: RollcastState.Asks);

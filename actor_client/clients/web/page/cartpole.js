@@ -1,4 +1,4 @@
-// CartPole as a client of a Rollcast gateway, in one file without packages, for node (20 or newer) and for browsers.
+// CartPole as a client of a Rollcast gateway, in one file without packages, for node (18 or newer) and for browsers.
 //
 //   node cartpole.js 127.0.0.1:50053 8        eight carts at once; ends when the run is over
 //   http://127.0.0.1:50053/                   the same in a browser: each open page is a client
@@ -85,7 +85,7 @@ function findWebSocket() {
 
 // Returns the name of a session: a secret, because who knows it plays for this client.
 function drawName() {
-  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  const bytes = (globalThis.crypto ?? require("crypto").webcrypto).getRandomValues(new Uint8Array(16));
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 

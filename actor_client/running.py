@@ -40,6 +40,7 @@ class Adapter(Protocol):
         quiet_seconds: Seconds without warnings of a learner that has never answered.
         connecting: Fields of the log line before the connection; empty logs none.
         lockstep_fault: Why a run in lock-step is refused and what to do, worded to follow `which `; empty if it is not refused.
+        survives_refusals: A behavior that the learner refuses does not end the actor, because it is one client's.
     """
 
     environment: str
@@ -49,6 +50,7 @@ class Adapter(Protocol):
     quiet_seconds: float = 0.0
     connecting: Mapping[str, object] = MappingProxyType({})
     lockstep_fault: str = ""
+    survives_refusals: bool = False
 
     def prepared(self, actor: Actor) -> AbstractContextManager[None]:
         """Makes the environments, before there is a connection, and closes them at the end of the block.
@@ -144,6 +146,7 @@ def _link(adapter: Adapter, settings: CommonSettings, heartbeat: Heartbeat) -> L
         opponent=adapter.opponent,
         security=settings.security,
         outage_bytes=settings.outage_bytes,
+        survives_refusals=adapter.survives_refusals,
     )
 
 

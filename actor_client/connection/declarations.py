@@ -1,17 +1,31 @@
 """Declares the behaviors of this process to the learner when they appear, and again after each opening."""
 
 from dataclasses import dataclass
+from typing import Final
 
 import grpc
-from rollcast.errors import WireError
+from rollcast.errors import (
+    BadSpec,
+    NotAllowed,
+    RingTooSmall,
+    SpecMismatch,
+    StepTooLarge,
+    UnknownBehavior,
+    Untrainable,
+    WireError,
+)
 from rollcast.specs import BehaviorSpec
 from rollcast.v1 import session_pb2
 
 from actor_client.connection.behavior import Behavior, BehaviorPort
 from actor_client.connection.endpoint import DECLARE_SECONDS, Endpoint, call
+from actor_client.connection.errors import one_line
 from actor_client.connection.session import Opening, RunInfo
 from actor_client.connection.state import ConnectionState
 from actor_client.exits import ActorError, ExitCode
+
+_REFUSALS: Final = (BadSpec, NotAllowed, RingTooSmall, SpecMismatch, StepTooLarge, UnknownBehavior, Untrainable)
+"""Answers to a declaration that concern only its behavior."""
 
 
 @dataclass(slots=True, eq=False)
@@ -24,6 +38,7 @@ class Declaration:
         agents: Number of agents that act.
         follows_quota: The agents take their steps together, and the stepping thread follows `BehaviorPort.has_used_quota`.
         port: The link for the stepping thread, once the learner has answered.
+        refusal: Why the learner does not take it, in one line; empty if it does, or has not answered.
     """
 
     spec: BehaviorSpec
@@ -31,6 +46,7 @@ class Declaration:
     agents: int
     follows_quota: bool = False
     port: BehaviorPort | None = None
+    refusal: str = ""
 
 
 class Declarations:
@@ -38,13 +54,15 @@ class Declarations:
 
     Args:
         state: The state of the connection.
+        survives_refusals: A refused declaration that is the first of its behavior is dropped; otherwise it ends the actor.
 
     Attributes:
         behaviors: Behaviors by name, in the order of their declaration.
     """
 
-    def __init__(self, state: ConnectionState) -> None:
+    def __init__(self, state: ConnectionState, *, survives_refusals: bool = False) -> None:
         self._state = state
+        self._survives_refusals = survives_refusals
         self.behaviors: dict[str, Behavior] = {}
         self._known: list[Declaration] = []
 
@@ -118,7 +136,19 @@ class Declarations:
             agents=declaration.agents,
             follows_quota=declaration.follows_quota,
         )
-        response = await call(endpoint.sessions.DeclareBehavior, request, DECLARE_SECONDS, metadata=endpoint.metadata)
+        try:
+            response = await call(
+                endpoint.sessions.DeclareBehavior, request, DECLARE_SECONDS, metadata=endpoint.metadata
+            )
+        except WireError as error:
+            if not (
+                self._survives_refusals and isinstance(error, _REFUSALS) and request.spec.name not in self.behaviors
+            ):
+                raise
+            self._known.remove(declaration)
+            declaration.refusal = one_line(error.message)
+            state.changed.set()
+            return
         gate = state.gate(response.behavior_index)
         if gate is None or response.time_horizon == 0:
             raise WireError(

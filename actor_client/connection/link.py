@@ -3,11 +3,12 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 from rollcast.history import open_history
@@ -59,6 +60,7 @@ class LearnerLink:
         opponent: Name of the script that plays opponents; empty for none.
         security: How to connect.
         outage_bytes: Most bytes of chunks that are recorded while there is no connection; 0 = the actor waits.
+        survives_refusals: A refused behavior does not end the actor: its declaration says why.
 
     Attributes:
         counts: Counters of the stepping thread.
@@ -85,8 +87,10 @@ class LearnerLink:
         opponent: str = "",
         security: ClientSecurity = ClientSecurity(),  # noqa: B008 - frozen
         outage_bytes: int = 0,
+        survives_refusals: bool = False,
     ) -> None:
         self._outage_bytes = outage_bytes
+        self._survives_refusals = survives_refusals
         self.counts = RolloutCounts()
         self._heartbeat = heartbeat or Heartbeat()
         self._address = address
@@ -222,6 +226,21 @@ class LearnerLink:
         self._state.changed.wait(timeout_seconds)
         self._state.changed.clear()
 
+    def on_change(self, listener: Callable[[], object]) -> None:
+        """Calls a listener in place of `wait`, at each change; any thread may be the one that calls it."""
+        self._state.changed.listener = listener
+
+    def run(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Steps in the connection's own event loop, for simulators whose connections are in it; waits for the end.
+
+        gRPC shares what wakes event loops: in another one, each message of a simulator would wake this one, too.
+
+        Args:
+            work: Steps until `stopping`; cancelled if the connection ends before.
+        """
+        with suppress(CancelledError):
+            asyncio.run_coroutine_threadsafe(work(), self._state.loop).result()
+
     def request_stop(self, reason: str) -> None:
         """Asks the stepping thread to end; safe in any thread and in a signal handler."""
         if not self._begun.is_set():
@@ -304,7 +323,7 @@ class LearnerLink:
         self._state = state = ConnectionState(
             self._address, self._session, self.counts, self._history, outage_bytes=self._outage_bytes
         )
-        self._declarations = Declarations(state)
+        self._declarations = Declarations(state, survives_refusals=self._survives_refusals)
         workers = ThreadPoolExecutor(WORKERS, thread_name_prefix=WORKER_THREADS)
         connector = Connector(
             state,

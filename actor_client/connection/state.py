@@ -63,6 +63,22 @@ class SessionTimes:
         )
 
 
+class Change(threading.Event):
+    """An event that a listener follows, too.
+
+    Attributes:
+        listener: Called after each `set`, in the thread that sets it; None for nobody.
+    """
+
+    listener: Callable[[], object] | None = None
+
+    def set(self) -> None:
+        """Sets the event."""
+        super().set()
+        if self.listener is not None:
+            self.listener()
+
+
 class ConnectionState:
     """The state of one connection.
 
@@ -105,6 +121,7 @@ class ConnectionState:
         gates: All gates of the present session and generation, by number.
         closing: Set to send the remaining data and close the session.
         outage_bytes: Most bytes of chunks that are recorded without a connection; 0 = none are.
+        loop: The event loop of the connection's thread.
     """
 
     def __init__(
@@ -132,7 +149,7 @@ class ConnectionState:
         self.reconnects = 0
         self.rejected: dict[str, int] = {}
         self.refusals = DataRefusals()
-        self.changed = threading.Event()
+        self.changed = Change()
         self.sendable = asyncio.Event()
         self.declared = asyncio.Event()
         self.renew_now = asyncio.Event()
@@ -148,7 +165,7 @@ class ConnectionState:
         self.uploading = False
         self.subscribed = False
         self.gates: dict[int, Gate] = {}
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
 
     def wake(self) -> None:
         """Notifies the sender, from any thread, of a new chunk. Has no effect once the connection has ended."""
@@ -157,7 +174,7 @@ class ConnectionState:
     def call_soon(self, callback: Callable[[], object]) -> None:
         """Runs a callback in the connection's thread; callable from any thread or signal handler."""
         with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(callback)
+            self.loop.call_soon_threadsafe(callback)
 
     def stop(self, reason: str) -> None:
         """Asks the stepping thread to end."""

@@ -60,6 +60,11 @@ class EnvironmentParameters:
         self._seeds = list(seeds)
         self._seed()
 
+    @property
+    def varies(self) -> bool:
+        """True if a parameter is drawn anew for each episode."""
+        return bool(self._samplers)
+
     def draw(self, env: int) -> Values:
         """Returns the values for the next episode of an environment; empty without parameters."""
         if not self._samplers:

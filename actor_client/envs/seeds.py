@@ -8,6 +8,8 @@ _STREAM_KEY: Final = 0x656E7673
 """Separates environment seeds from action noise, which derives from the same run seed."""
 _CHECKPOINT_KEY: Final = 0x636B7074
 """Separates the seeds of a checkpoint from those of a start."""
+_PLAYER_KEY: Final = 0x756E6974
+"""Separates the seeds of players and clients."""
 _SEED_BITS: Final = 31
 """Bits of a seed: many simulators store it in a signed 32-bit integer."""
 
@@ -47,6 +49,23 @@ def checkpoint_seeds(run_seed: int, actor_index: int, num_envs: int, checkpoint:
         life: Number of times that the batch was remade.
     """
     return [_seed(run_seed, actor_index, _CHECKPOINT_KEY, env, checkpoint, life) for env in range(num_envs)]
+
+
+def player_seed(run_seed: int, actor_index: int, worker: int, *, life: int = 0) -> int:
+    """Returns the seed of a player or a client, in [0, 2**31).
+
+    Those of the first actor get the run's seed plus their number, as from ML-Agents' trainer. Those of other actors, and
+    those that come after others, get different seeds, so that no two of a run play alike.
+
+    Args:
+        run_seed: The seed of the run.
+        actor_index: The actor's index in the run.
+        worker: The number of the player or client in the actor.
+        life: Number of clients that had this number before.
+    """
+    if actor_index == 0 and not life:
+        return (run_seed + worker) & (2**_SEED_BITS - 1)
+    return _seed(run_seed, actor_index, _PLAYER_KEY, worker, *([life] if life else []))
 
 
 def _seed(*parts: int) -> int:

@@ -216,6 +216,10 @@ class Declaration(Protocol):
     def port(self) -> BehaviorLink | None:
         """The behavior's link; None until the learner has answered."""
 
+    @property
+    def refusal(self) -> str:
+        """Why the learner does not take the behavior, where this does not end the actor; otherwise empty."""
+
 
 class AgentLink(SessionLink, Protocol):
     """One session of an actor whose behaviors appear while it steps."""

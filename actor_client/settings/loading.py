@@ -13,6 +13,7 @@ from actor_client.exits import ActorError, ExitCode
 from actor_client.settings import PREFIX
 from actor_client.settings.agents import PettingZooSettings
 from actor_client.settings.boards import BoardsSettings, PlaySettings
+from actor_client.settings.clients import ClientsSettings
 from actor_client.settings.commands import GymSettings, UnitySettings
 
 _ENV = f"give --env {{}} or --env module:callable, or set {PREFIX}ENV"
@@ -36,7 +37,7 @@ _OLD_NAMES = {
 }
 """Older names of variables, which may still be set, and the settings that they set."""
 
-_COMMANDS = (BoardsSettings, GymSettings, PettingZooSettings, PlaySettings, UnitySettings)
+_COMMANDS = (BoardsSettings, ClientsSettings, GymSettings, PettingZooSettings, PlaySettings, UnitySettings)
 
 Settings = TypeVar("Settings", bound=BaseSettings)
 

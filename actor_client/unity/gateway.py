@@ -27,6 +27,7 @@ from actor_client.connection.link import LearnerLink
 from actor_client.connection.session import RunInfo
 from actor_client.counts import AgentCounts
 from actor_client.demos.players import PlayerDemos
+from actor_client.envs.seeds import player_seed
 from actor_client.heartbeat import Heartbeat
 from actor_client.policy.actions import Actions
 from actor_client.rollout.agents.interface import AgentRequest
@@ -45,10 +46,6 @@ WAIT_SECONDS: Final = 0.05
 """Longest single wait, and the age at which closed segments are sent."""
 SEND_SECONDS: Final = 0.0002
 """Delay between an answer and the start of recording: both run in Python, and sending the answer comes first."""
-_STREAM_KEY: Final = 0x756E6974
-"""Separates players' seeds from action noise, which derives from the same run seed."""
-_SEED_BITS: Final = 31
-"""Bits of a seed: the wire has a signed integer of 32 bits."""
 
 
 class Gateway:
@@ -280,23 +277,6 @@ def _request(exchange: Exchange, player: PlayerState, part: Part) -> AgentReques
     return AgentRequest(
         exchange, part.form.behavior_id, step.decisions, step.terminals, settings_revision=player.revision
     )
-
-
-def player_seed(run_seed: int, actor_index: int, worker: int) -> int:
-    """Returns the seed of a player, in [0, 2**31).
-
-    Players of the first actor get the run's seed plus their number, as from ML-Agents' trainer. Players of other actors
-    get different seeds, so that no two players of a run play alike.
-
-    Args:
-        run_seed: The seed of the run.
-        actor_index: The actor's index in the run.
-        worker: The player's number in the actor.
-    """
-    mask: int = 2**_SEED_BITS - 1
-    if actor_index == 0:
-        return (run_seed + worker) & mask
-    return int(np.random.SeedSequence((run_seed, actor_index, _STREAM_KEY, worker)).generate_state(1)[0]) & mask
 
 
 class PlayerState:

@@ -1,7 +1,7 @@
 """The loop of agents that come and go: acts for all behavior ids of all simulators, with one run of each policy."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import numpy as np
 import structlog
@@ -34,7 +34,7 @@ class AgentLoop:
     Args:
         link: The connection; opened already.
         assignment: The learner's assignment at the opening.
-        simulators: All simulators; the number of each is its index.
+        simulators: All simulators, whose numbers differ; they may come and go between two calls.
         counts: Counts batches and resets.
         script: Plays opponents; None if their policies do.
         observe: Creates the observer of a behavior id; None observes none.
@@ -48,7 +48,7 @@ class AgentLoop:
         self,
         link: AgentLink,
         assignment: policy_pb2.Assignment,
-        simulators: Sequence[Simulator],
+        simulators: Collection[Simulator],
         counts: AgentCounts,
         *,
         script: ScriptedOpponent | None,
@@ -100,6 +100,10 @@ class AgentLoop:
         )
         return runner
 
+    def remove(self, runner: BehaviorRunner) -> None:
+        """Forgets a behavior id that the learner refused."""
+        del self._runners[runner.spec.name, runner.team]
+
     def drop(self, worker: int, reason: str) -> None:
         """Discards the open rows of a simulator.
 
@@ -109,6 +113,15 @@ class AgentLoop:
         """
         for runner in self:
             runner.drop(worker, reason)
+
+    def leave(self, worker: int) -> None:
+        """Interrupts the episodes of a simulator that has gone, at the last observations that its agents reported.
+
+        Args:
+            worker: Number of the environment.
+        """
+        for runner in self:
+            runner.leave(worker)
 
     def record(self) -> None:
         """Records the agents' steps since they were answered."""

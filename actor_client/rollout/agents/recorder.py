@@ -231,6 +231,27 @@ class AgentRecorder:
         for agent in self._agents.pop(env, {}).values():
             self._lose(agent, reason)
 
+    def leave(self, env: int) -> None:
+        """Interrupts the episodes of an environment that has gone: the last observation of each agent is its final one.
+
+        The outcomes of the last actions are unknown: their rows are not recorded. A match has no result.
+
+        Args:
+            env: Number of the environment.
+        """
+        now = self._clock()
+        gone = list(self._agents.pop(env, {}).values())
+        finals = []
+        for agent in gone:
+            finals.append(agent.pending)
+            agent.pending = -1
+            self._forget(agent)
+        groups = [agent.group for agent in gone]
+        self._pool.give_back(self._segments.end(gone, [True] * len(gone), finals, now))
+        for agent, group in zip(gone, groups, strict=True):
+            if agent.seat is None:
+                self._record(agent, agent.record(SegmentEnd.TRUNCATED, group), now)
+
     def assign(self, seat: Seat | None, told_by: int) -> None:
         """Begins another match, in which episodes take part that have no action yet.
 

@@ -25,6 +25,8 @@ from actor_client.rollout.link import AgentLink, BehaviorLink
 
 RESET: Final = "reset"
 """The reason in the books for open rows of a simulator that is reset (`discarded{reason}`)."""
+LEFT: Final = "left"
+"""Why the agents of a simulator that has gone are forgotten; their rows are kept."""
 
 _log = structlog.get_logger(__name__)
 
@@ -110,6 +112,11 @@ class BehaviorRunner:
     def agents_waiting(self) -> int:
         """Number of asking agents without actions, n."""
         return sum(request.agents for request in self.waiting)
+
+    @property
+    def refusal(self) -> str:
+        """Why the learner does not take the behavior; empty if it does, or has not answered."""
+        return self._declaration.refusal
 
     @property
     def missing(self) -> str:
@@ -367,14 +374,26 @@ class BehaviorRunner:
             worker: Number of the environment.
             reason: Reason under which the books count their open rows as discarded.
         """
+        if (active := self._forget(worker)) is not None:
+            active.drop_env(worker, reason)
+
+    def leave(self, worker: int) -> None:
+        """Interrupts the episodes of a simulator that has gone. Those of evaluations and opponents do not count."""
+        active = self._forget(worker)
+        if isinstance(active, AgentRecorder):
+            active.leave(worker)
+        elif active is not None:
+            active.drop_env(worker, LEFT)
+
+    def _forget(self, worker: int) -> AgentEvaluationRound | OpponentRound | AgentRecorder | None:
+        """Forgets what a simulator asked and its agents' memories; returns what still knows its agents."""
         self.record()
         self.waiting = [request for request in self.waiting if request.worker != worker]
         self._arrived = [request for request in self._arrived if request.worker != worker]
         self._memories.drop(worker)
         if self._observer is not None:
             self._observer.dropped(worker)
-        if (active := self._active) is not None:
-            active.drop_env(worker, reason)
+        return self._active
 
     def flush(self) -> None:
         """Sends closed segments, since no others will join them soon."""

@@ -9,7 +9,7 @@ from rollcast.unity.communicator_objects.unity_message_pb2 import RESET, STEP
 from rollcast.v1 import policy_pb2
 
 from actor_client.unity.conversation import Phase
-from actor_client.unity.gateway import LOST, player_seed
+from actor_client.unity.gateway import LOST
 from tests.actor_client.scripted import ScriptedLearner
 from tests.actor_client.unity.agents import agent, floats
 from tests.actor_client.unity.harness import ball, hello, id_of, serving

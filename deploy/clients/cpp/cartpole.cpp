@@ -1,16 +1,18 @@
 // Plays CartPole for a Rollcast gateway, with gRPC's C++ library and the generated messages alone.
 //
-//     build/cartpole 127.0.0.1:50061 [CARTS]
+//     build/cartpole 127.0.0.1:50052 [CARTS]
 //
 // Copy this file and replace `Cart`, `behavior` and the names of this example. Everything a client does is in `Play`.
 
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <fstream>
 #include <iostream>
 #include <map>
 #include <memory>
 #include <random>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -95,7 +97,7 @@ PlayRequest FirstMessage() {
   return request;
 }
 
-// Returns the answer's actions as the next message: pushes the carts that have one, and begins the episodes that are due.
+// Pushes the carts that have an action, begins the episodes that are due, and returns the message with what all observe then.
 PlayRequest NextMessage(const PlayResponse& answer, bool begin_all, const Parameters& parameters, std::mt19937& draws,
                         std::vector<Cart>& carts) {
   PlayRequest request;
@@ -119,9 +121,21 @@ PlayRequest NextMessage(const PlayResponse& answer, bool begin_all, const Parame
   return request;
 }
 
-// Plays until the gateway ends it, and returns the status of the stream; `goodbye` gets the reason that the gateway gives.
-grpc::Status Play(const std::string& address, std::vector<Cart>& carts, std::string* goodbye) {
-  const auto stub = ClientService::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+// Returns plain text, or TLS if ROLLCAST_TLS_CA names the file with the gateway's authority.
+std::shared_ptr<grpc::ChannelCredentials> Credentials() {
+  const char* path = std::getenv("ROLLCAST_TLS_CA");
+  if (path == nullptr) return grpc::InsecureChannelCredentials();
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  grpc::SslCredentialsOptions options;
+  options.pem_root_certs = text.str();
+  return grpc::SslCredentials(options);
+}
+
+// Plays until the gateway ends it, and returns the status of the stream. `goodbye` gets the reason that the gateway gives, `count` the
+// number of steps.
+grpc::Status Play(const std::string& address, std::vector<Cart>& carts, std::string* goodbye, long* count) {
+  const auto stub = ClientService::NewStub(grpc::CreateChannel(address, Credentials()));
   grpc::ClientContext context;
   const auto stream = stub->Play(&context);
   PlayResponse answer;
@@ -137,6 +151,7 @@ grpc::Status Play(const std::string& address, std::vector<Cart>& carts, std::str
       const auto& told = answer.environment().parameters();
       parameters = Parameters(told.begin(), told.end());
     }
+    for (const auto& actions : answer.actions()) *count += actions.agents_size();
     if (is_new) draws.seed(answer.environment().seed());
     request = NextMessage(answer, is_new || answer.reset(), parameters, draws, carts);
   }
@@ -163,10 +178,11 @@ int main(int argc, char** argv) {
   std::vector<Cart> carts(count);
   while (true) {
     std::string goodbye;
-    const grpc::Status status = Play(address, carts, &goodbye);
+    long count = 0;
+    const grpc::Status status = Play(address, carts, &goodbye, &count);
     if (!goodbye.empty()) {
-      std::cout << "the gateway says goodbye: " << goodbye << std::endl;
-      return 0;
+      std::cout << "goodbye after " << count << " steps: " << goodbye << std::endl;
+      return count > 0 ? 0 : 1;  // without a step it was refused
     }
     std::cerr << address << ": "
               << (status.ok() ? "the gateway closed the stream" : status.error_message()) << std::endl;

@@ -1,6 +1,6 @@
 # Plays CartPole for a Rollcast gateway: the carts of a scene that act by RollcastClient. Run with
 #
-#     godot3-server --path . --address=127.0.0.1:50062 --carts=8
+#     godot3-server --path . --address=127.0.0.1:50053 --carts=8
 extends Node
 
 const RollcastClient := preload("res://rollcast_client.gd")
@@ -60,12 +60,13 @@ class Cart:
 
 
 var _client := RollcastClient.new()
-var _url := "ws://127.0.0.1:50062/v1/play"
+var _url := "ws://127.0.0.1:50053/v1/play"
 var _draws := RandomNumberGenerator.new()
 var _carts := []
 var _parameters := {}
 var _answer := {}
 var _is_new := true
+var _count := 0
 var _retry_at := 0
 
 
@@ -74,7 +75,8 @@ func _ready() -> void:
 	var count := 8
 	for argument in OS.get_cmdline_args():
 		if argument.begins_with("--address="):
-			_url = "ws://%s/v1/play" % argument.trim_prefix("--address=")
+			var address: String = argument.trim_prefix("--address=")
+			_url = address if "://" in address else "ws://%s/v1/play" % address
 		elif argument.begins_with("--carts="):
 			count = int(argument.trim_prefix("--carts="))
 	for _number in count:
@@ -92,14 +94,15 @@ func _process(_delta: float) -> void:
 		_answer = _client.open(_url, hello)
 		_draws.seed = int(_answer.get("environment", {}).get("seed", 0))
 		_is_new = true
+		_count = 0
 	else:
 		var request := _next_message()
 		_is_new = false
 		_answer = _client.exchange(request)
 	if _answer.has("goodbye"):
-		print("the gateway says goodbye: ", _answer["goodbye"])
+		print("goodbye after %d steps: %s" % [_count, _answer["goodbye"]])
 		_client.close()
-		get_tree().quit()
+		get_tree().quit(0 if _count > 0 else 1)  # without a step it was refused
 		set_process(false)
 	elif _client.error != "":
 		printerr(_client.error)
@@ -118,6 +121,7 @@ func _next_message() -> Dictionary:
 		for index in actions["agents"].size():
 			var number := int(actions["agents"][index])
 			var state: String = _carts[number].push(actions["discrete"][index] == 1)
+			_count += 1
 			_report(steps, number, 1.0, state)
 			if state != "AGENT_STATE_UNSPECIFIED":  # the next episode begins in the same message
 				_begin(steps, number)

@@ -76,6 +76,12 @@ func exchange(request: Dictionary) -> Dictionary:
 	return parsed.result
 
 
+# Answers the gateway's pings while a scene takes no steps.
+func poll() -> void:
+	if is_open():
+		_socket.poll()
+
+
 # Leaves; the running episodes count as interrupted.
 func close() -> void:
 	_socket.disconnect_from_host()

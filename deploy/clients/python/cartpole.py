@@ -1,6 +1,6 @@
 """Plays CartPole for a Rollcast gateway, with grpcio and the generated messages alone.
 
-    python cartpole.py 127.0.0.1:50061 --carts 8
+    python cartpole.py 127.0.0.1:50052 --carts 8
 
 Copy this file and replace `Cart`, `BEHAVIOR` and the names of this example. Everything a client does is in `play`.
 """
@@ -15,6 +15,7 @@ import random
 import sys
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 import grpc
 from rollcast.v1 import client_pb2, client_pb2_grpc, spec_pb2, tensor_pb2
@@ -50,16 +51,14 @@ class Cart:
         self.state = [draws.uniform(-0.05, 0.05) for _ in range(4)]
         self.steps = 0
 
-    def push(self, to_the_right: bool) -> int:
-        """Takes one step of Euler's method, and returns whether the episode continues, as the state of an agent."""
+    def push(self, to_the_right: bool) -> client_pb2.AgentState.ValueType:
+        """Takes one step of Euler's method, and returns whether the episode continues."""
         x, x_dot, angle, angle_dot = self.state
         sin, cos = math.sin(angle), math.cos(angle)
         mass, moment = self.CART_MASS + self.POLE_MASS, self.POLE_MASS * self.half_length
         force = self.FORCE if to_the_right else -self.FORCE
         pushed = (force + moment * angle_dot**2 * sin) / mass
-        angle_acc = (self.GRAVITY * sin - cos * pushed) / (
-            self.half_length * (4 / 3 - self.POLE_MASS * cos**2 / mass)
-        )
+        angle_acc = (self.GRAVITY * sin - cos * pushed) / (self.half_length * (4 / 3 - self.POLE_MASS * cos**2 / mass))
         x_acc = pushed - moment * angle_acc * cos / mass
         tick = self.TICK_SECONDS
         self.state = [x + tick * x_dot, x_dot + tick * x_acc, angle + tick * angle_dot, angle_dot + tick * angle_acc]
@@ -71,8 +70,8 @@ class Cart:
         return client_pb2.AGENT_STATE_UNSPECIFIED
 
 
-def play(channel: grpc.Channel, token: str, carts: list[Cart]) -> str:
-    """Plays until the gateway ends it, and returns the reason that it gives.
+def play(channel: grpc.Channel, token: str, carts: list[Cart]) -> tuple[str, int]:
+    """Plays until the gateway ends it; returns the reason that it gives, and the number of steps.
 
     Raises:
         grpc.RpcError: The stream broke.
@@ -84,7 +83,7 @@ def play(channel: grpc.Channel, token: str, carts: list[Cart]) -> str:
         answer = next(answers)
         draws = random.Random(answer.environment.seed)
         parameters: dict[str, float] = {}
-        is_new = True
+        is_new, count = True, 0
         while not answer.goodbye:
             if answer.HasField("environment"):
                 parameters = dict(answer.environment.parameters)
@@ -97,6 +96,7 @@ def play(channel: grpc.Channel, token: str, carts: list[Cart]) -> str:
                 for number, action in zip(actions.agents, actions.discrete, strict=True):
                     cart = carts[number]
                     state = cart.push(action == 1)
+                    count += 1
                     report(steps, number, cart, reward=1.0, state=state)
                     if state != client_pb2.AGENT_STATE_UNSPECIFIED:  # the next episode begins in the same message
                         cart.begin(draws, parameters)
@@ -104,12 +104,18 @@ def play(channel: grpc.Channel, token: str, carts: list[Cart]) -> str:
             is_new = False
             outbox.put(client_pb2.PlayRequest(steps=[steps]))
             answer = next(answers)
-        return answer.goodbye
+        return answer.goodbye, count
     finally:
         outbox.put(None)  # closes the stream
 
 
-def report(steps: client_pb2.AgentSteps, number: int, cart: Cart, reward: float = 0.0, state: int = 0) -> None:
+def report(
+    steps: client_pb2.AgentSteps,
+    number: int,
+    cart: Cart,
+    reward: float = 0.0,
+    state: client_pb2.AgentState.ValueType = client_pb2.AGENT_STATE_UNSPECIFIED,
+) -> None:
     """Appends what a cart observes, and the reward of its last step."""
     steps.agents.append(number)
     steps.values.extend(cart.state)
@@ -117,25 +123,34 @@ def report(steps: client_pb2.AgentSteps, number: int, cart: Cart, reward: float 
     steps.states.append(state)
 
 
+def connected(address: str) -> grpc.Channel:
+    """Returns a channel to the gateway, with TLS if ROLLCAST_TLS_CA names the file with the gateway's authority."""
+    if authority := os.environ.get("ROLLCAST_TLS_CA"):
+        return grpc.secure_channel(address, grpc.ssl_channel_credentials(Path(authority).read_bytes()))
+    return grpc.insecure_channel(address)
+
+
 def main() -> int:
     """Plays until the run ends; connects again while the gateway is away."""
     parser = argparse.ArgumentParser(description="Plays CartPole for a Rollcast gateway.")
-    parser.add_argument("address", help="of `rollcast act clients --listen`, as 127.0.0.1:50061")
+    parser.add_argument("address", help="of `rollcast act clients --listen`, as 127.0.0.1:50052")
     parser.add_argument("--carts", type=int, default=8, help="carts in one message (default: 8)")
     options = parser.parse_args()
     token = os.environ.get("ROLLCAST_TOKEN", "")
     while True:
         try:
-            with grpc.insecure_channel(options.address) as channel:
-                reason = play(channel, token, [Cart() for _ in range(options.carts)])
-            print(f"the gateway says goodbye: {reason}", flush=True)
-            return 0
+            with connected(options.address) as channel:
+                reason, steps = play(channel, token, [Cart() for _ in range(options.carts)])
+            print(f"goodbye after {steps} steps: {reason}", flush=True)
+            return 0 if steps else 1  # without a step it was refused
         except grpc.RpcError as error:
             print(f"{options.address}: {error.code().name}: {error.details()}", file=sys.stderr, flush=True)
             if error.code() in FATAL:
                 return 1
         except StopIteration:
             print(f"{options.address}: the gateway closed the stream", file=sys.stderr, flush=True)
+        except KeyboardInterrupt:
+            return 130
         time.sleep(RETRY_SECONDS)
 
 

@@ -18,7 +18,7 @@ from rollcast.http_hosts import AllowedHosts
 from rollcast.v1.client_pb2 import PlayResponse
 
 from actor_client.clients.conversation import Conversation
-from actor_client.clients.doors import DoorSettings
+from actor_client.clients.doors import DoorSettings, cannot_listen
 from actor_client.clients.gateway import Gateway
 from actor_client.clients.messages import BadClientData
 from actor_client.clients.web.forms import FORMS, Form
@@ -31,13 +31,12 @@ from actor_client.clients.web.rules import (
     marked,
     without_expectations,
 )
-from actor_client.clients.web.sessions import HUNG_UP, SESSION_FORM, Sessions
-from actor_client.exits import ActorError, ExitCode
+from actor_client.clients.web.sessions import ENDED, HUNG_UP, SESSION_FORM, Sessions, silent_for
 
 IDLE_SECONDS: Final = 60.0
-"""Seconds without a message after which a client that posts counts as gone, and one of WebSocket that never sent one."""
+"""Seconds without a message after which a client that posts counts as gone."""
 SILENT_SECONDS: Final = 600.0
-"""The same for a client of WebSocket that plays, and whose side answers pings: it may be at a breakpoint."""
+"""The same for a client of WebSocket, whose side answers pings: it may be at a breakpoint."""
 PING_SECONDS: Final = 20.0
 """Seconds between two pings; half of them later a client that has not answered counts as gone."""
 REQUEST_SECONDS: Final = 30.0
@@ -48,6 +47,8 @@ MAX_HEADERS: Final = 64
 PAGE: Final = {"/": ("index.html", "text/html"), "/cartpole.js": ("cartpole.js", "text/javascript")}
 _RECEIVED_SHARE: Final = 2
 """Frames of up to so many times the limit are read, so that the refusal can be explained."""
+_MAX_REASON_BYTES: Final = 123
+"""Most bytes of the reason in a closing frame."""
 _CLOSED: Final = frozenset({WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERROR})
 
 
@@ -84,6 +85,7 @@ class WebDoor:
         self._ping_seconds = ping_seconds
         self._gateway: Gateway
         self._sessions: Sessions
+        self._talks: dict[asyncio.Task[object], web.WebSocketResponse] = {}
         self._connections: Connections | None = None
         self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None
@@ -96,12 +98,8 @@ class WebDoor:
         """
         try:
             listening = listen_on(self._address)
-        except OSError as error:
-            raise ActorError(
-                ExitCode.PORT_IN_USE,
-                f"cannot serve clients on {self._address} ({error.strerror or error}): choose another --web (port 0 takes any "
-                "free port)",
-            ) from None
+        except OSError:
+            raise cannot_listen(self._address, "--web") from None
         self._gateway = gateway
         self._sessions = Sessions(self._idle_seconds)
         security = self._settings.security
@@ -125,9 +123,13 @@ class WebDoor:
         if server is None:
             raise RuntimeError("aiohttp created no server")
         server.request_handler = without_expectations(server.request_handler)
-        self._server = await asyncio.get_running_loop().create_server(
-            lambda: Connection(connections, server), sock=listening
-        )
+
+        def connect() -> Connection:
+            if security is not None:
+                security.poll()
+            return Connection(connections, server)
+
+        self._server = await asyncio.get_running_loop().create_server(connect, sock=listening)
         return join_address(split_address(self._address)[0], listening.getsockname()[1])
 
     async def close(self) -> None:
@@ -136,11 +138,18 @@ class WebDoor:
         runner, self._runner = self._runner, None
         if server is not None:
             server.close()
-            await self._sessions.close(STOP_SECONDS)
+            await asyncio.gather(self._sessions.close(STOP_SECONDS), self._dismiss())
         if runner is not None:
             await runner.cleanup()
         if self._connections is not None:
             self._connections.close()  # also those amid a handshake
+
+    async def _dismiss(self) -> None:
+        """Waits a moment until the clients of ended conversations have their last answer, and closes their sockets."""
+        if self._talks:
+            await asyncio.wait(self._talks, timeout=STOP_SECONDS)
+        going = WSCloseCode.GOING_AWAY
+        await asyncio.gather(*(socket.close(code=going, message=ENDED.encode()) for socket in self._talks.values()))
 
     def _app(self, connections: Connections) -> web.Application:
         most = self._settings.max_message_bytes
@@ -167,42 +176,42 @@ class WebDoor:
         if not socket.can_prepare(request):
             raise Refused(426, "/v1/play is for WebSocket; post messages to /v1/play/SESSION")
         conversation = self._gateway.accept("websocket", _peer(request))
-        why = HUNG_UP
+        task = asyncio.current_task()
         try:
             await socket.prepare(request)
-            why = await self._talk(socket, form, conversation)
+            if task is not None:
+                self._talks[task] = socket
+            await self._talk(socket, form, conversation)
         finally:
-            conversation.leave(why)
-        await socket.close()
+            self._talks.pop(task, None)
+            conversation.leave(HUNG_UP)
+        await socket.close(message=conversation.goodbye.encode("ascii", "replace")[:_MAX_REASON_BYTES])
         return socket
 
-    async def _talk(self, socket: web.WebSocketResponse, form: Form, conversation: Conversation) -> str:
-        """Answers a client until the conversation is over; returns how it left, in words."""
-        limit = self._idle_seconds
+    async def _talk(self, socket: web.WebSocketResponse, form: Form, conversation: Conversation) -> None:
+        """Answers a client until it leaves or the conversation is over."""
         coming = asyncio.create_task(socket.receive())
+        conversation.hang_up = lambda: coming.cancel()
         try:
             while True:
-                try:
-                    async with asyncio.timeout(limit):
-                        message = await coming
-                except TimeoutError:
-                    why = f"it sent nothing for {limit:g} seconds"
-                    await socket.close(code=WSCloseCode.POLICY_VIOLATION, message=why.encode())
-                    return why
-                if message.type in _CLOSED:
-                    return HUNG_UP
+                await asyncio.wait([coming], timeout=self._silent_seconds)
+                if not coming.done():
+                    conversation.leave(silent_for(self._silent_seconds))
+                    return
+                if _is_end(coming):
+                    return
+                message = coming.result()
                 # Receiving goes on: it answers pings, and tells if the client hangs up before it has its answer.
                 coming = asyncio.create_task(socket.receive())
                 response = await self._answered(conversation, message, form, coming)
                 if response is None:
-                    return HUNG_UP
+                    return
                 content = form.write(response)
                 await (socket.send_str(content) if isinstance(content, str) else socket.send_bytes(content))
                 if conversation.is_over:
-                    return ""
-                limit = self._silent_seconds
+                    return
         except ConnectionError:
-            return HUNG_UP
+            return
         finally:
             coming.cancel()
             await asyncio.wait([coming])
@@ -218,7 +227,7 @@ class WebDoor:
         exchange = asyncio.create_task(conversation.exchange(request))
         try:
             await asyncio.wait([exchange, coming], return_when=asyncio.FIRST_COMPLETED)
-            if not exchange.done() and coming.result().type in _CLOSED:
+            if not exchange.done() and _is_end(coming):
                 return None
             return await exchange
         finally:
@@ -243,6 +252,11 @@ class WebDoor:
         """Ends a client's session; one that has ended already is no fault."""
         self._sessions.leave(_session(request), "it said so")
         return web.Response(status=204)
+
+
+def _is_end(coming: asyncio.Task[WSMessage]) -> bool:
+    """Returns whether what came is the end of the connection."""
+    return coming.cancelled() or coming.result().type in _CLOSED
 
 
 def _chosen(request: web.Request) -> Form:

@@ -16,6 +16,13 @@ from actor_client.clients.web.rules import Refused
 SESSION_FORM: Final = re.compile(r"[A-Za-z0-9_-]{16,64}")
 """Form of a session's name. A client draws it: who knows it plays for that client."""
 HUNG_UP: Final = "its connection ended"
+ENDED: Final = "the gateway ended"
+"""Why clients left, in words."""
+
+
+def silent_for(seconds: float) -> str:
+    """Returns why a client left that says nothing, in words."""
+    return f"it sent nothing for {seconds:g} s"
 
 
 class Sessions:
@@ -90,13 +97,13 @@ class Sessions:
 
     async def close(self, seconds: float) -> None:
         """Waits a moment for the clients of ended conversations to ask for their last answer, and ends all sessions."""
-        if self._sessions:
+        if any(session.conversation.is_over for session in self._sessions.values()):
             self._all_gone = asyncio.Event()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._all_gone.wait()
         for name in list(self._sessions):
-            self.leave(name, "the gateway ended")
+            self.leave(name, ENDED)
 
     def _end(self, name: str, session: _Session, why: str) -> None:
         if self._sessions.get(name) is session:  # not one of the same name that began after this one had ended
@@ -113,7 +120,7 @@ class Sessions:
         return session
 
     def _expire(self, name: str) -> None:
-        self.leave(name, f"it sent nothing for {self._idle_seconds:g} seconds")
+        self.leave(name, silent_for(self._idle_seconds))
 
 
 class _Session:

@@ -1,12 +1,13 @@
 // CartPole as a client of a Rollcast gateway. With mono, or in a project of .NET with the same two files:
 //
-//     mcs -out:cartpole.exe CartPole.cs RollcastClient.cs && mono cartpole.exe 127.0.0.1:50060
+//     mcs -out:cartpole.exe CartPole.cs RollcastClient.cs && mono cartpole.exe 127.0.0.1:50053 8
 //
 // It ends when the run is over. The token, if the gateway asks for one, is read from the variable ROLLCAST_TOKEN.
 using System;
 using System.Collections.Generic;
 using System.Diagnostics;
 using System.Linq;
+using System.Threading;
 
 // The task of Gymnasium's CartPole-v1.
 sealed class Cart
@@ -56,7 +57,6 @@ sealed class Cart
 static class Program
 {
     const string Behavior = "CartPole";
-    const int Count = 16; // many carts in one message are much faster than a message for each
 
     static readonly Queue<int> returns = new Queue<int>(); // of the last 100 episodes
     static Random random = new Random();
@@ -67,32 +67,33 @@ static class Program
     {
         var hello = new RollcastHello { Name = "csharp", Token = Environment.GetEnvironmentVariable("ROLLCAST_TOKEN") ?? "" };
         hello.Behaviors.Add(new RollcastBehavior { Name = Behavior, Observations = 4, Branches = new[] { 2 } });
-        try
+        var address = arguments.Length > 0 ? arguments[0] : "127.0.0.1:50053";
+        var count = arguments.Length > 1 ? int.Parse(arguments[1]) : 8;
+        for (;; Thread.Sleep(1000)) // connects again while the gateway is away
         {
-            using (var client = new RollcastClient(arguments.Length > 0 ? arguments[0] : "127.0.0.1:50060", hello)) Train(client);
+            try
+            {
+                using (var client = new RollcastClient(address, hello)) Play(client, count);
+            }
+            catch (RollcastGoodbye goodbye)
+            {
+                Console.WriteLine("goodbye after " + Progress() + ": " + goodbye.Message);
+                return steps > 0 ? 0 : 1; // without a step it was refused
+            }
+            catch (Exception error)
+            {
+                Console.Error.WriteLine(error.GetBaseException().Message);
+            }
         }
-        catch (RollcastGoodbye goodbye)
-        {
-            Say();
-            Console.WriteLine("goodbye: " + goodbye.Message);
-            return steps > 0 ? 0 : 1;
-        }
-        catch (Exception error)
-        {
-            Console.WriteLine(error.GetBaseException().Message);
-            return 1;
-        }
-        return 0;
     }
 
-    // Plays until the gateway says goodbye.
-    static void Train(RollcastClient client)
+    // Plays many carts at once, all in one message: that is much faster than a message for each.
+    static void Play(RollcastClient client, int count)
     {
-        var carts = Enumerable.Range(0, Count).Select(_ => new Cart()).ToArray();
+        var carts = Enumerable.Range(0, count).Select(_ => new Cart()).ToArray();
         var message = new RollcastMessage();
         Begin(carts, message);
-        var watch = Stopwatch.StartNew();
-        for (;;)
+        for (var watch = Stopwatch.StartNew();;)
         {
             var answer = client.Play(message);
             message.Clear();
@@ -100,7 +101,7 @@ static class Program
             if (answer.Reset) Begin(carts, message);
             foreach (var action in answer.Actions) Step(carts[action.Agent], action, message);
             if (watch.ElapsedMilliseconds < 1000) continue;
-            Say();
+            Console.WriteLine(Progress());
             watch.Restart();
         }
     }
@@ -127,10 +128,9 @@ static class Program
         message.Add(Behavior, action.Agent, cart.Observation, 0, RollcastState.Asks);
     }
 
-    static void Say()
+    static string Progress()
     {
         var mean = returns.Count > 0 ? returns.Average() : 0;
-        Console.WriteLine(FormattableString.Invariant(
-            $"{steps} steps, mean return of the last {returns.Count} episodes {mean:F1}"));
+        return FormattableString.Invariant($"{steps} steps, mean return of the last {returns.Count} episodes {mean:F1}");
     }
 }

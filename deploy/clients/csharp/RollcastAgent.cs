@@ -15,7 +15,7 @@ using UnityEngine;
 public abstract class RollcastAgent : MonoBehaviour
 {
     [Tooltip("Where the gateway listens: host:port, or a URL with ws or wss. The first agent of a scene decides.")]
-    public string Address = "127.0.0.1:50060";
+    public string Address = "127.0.0.1:50053";
     [Tooltip("The token, if the gateway asks for one.")]
     public string Token = "";
     [Tooltip("Name of the policy: the key below behaviors in the run file.")]
@@ -114,6 +114,8 @@ public sealed class RollcastSession : MonoBehaviour
     readonly Dictionary<string, float> parameters = new Dictionary<string, float>();
     RollcastClient client;
     uint? seed;
+    float retryAt;
+    bool hasPlayed;
     int numbers;
 
     // Returns an environment parameter of the run file.
@@ -147,21 +149,34 @@ public sealed class RollcastSession : MonoBehaviour
 
     void FixedUpdate()
     {
-        if (agents.Count == 0) return;
+        if (agents.Count == 0 || Time.realtimeSinceStartup < retryAt) return;
         try
         {
             if (client == null) client = Connect();
             Exchange();
+            hasPlayed = true;
         }
-        catch (Exception error)
+        catch (RollcastGoodbye goodbye)
+        {
+            Debug.Log("Rollcast: goodbye: " + goodbye.Message);
+            enabled = false;
+            if (Application.isBatchMode) Application.Quit(hasPlayed ? 0 : 1); // without a step it was refused
+        }
+        catch (Exception error) // it connects again while the gateway is away
         {
             Debug.Log("Rollcast: " + error.GetBaseException().Message);
-            enabled = false;
-            if (Application.isBatchMode) Application.Quit(error is RollcastGoodbye ? 0 : 1);
+            OnDestroy();
+            message.Clear();
+            foreach (var agent in agents) agent.Drop();
+            retryAt = Time.realtimeSinceStartup + 1;
         }
     }
 
-    void OnDestroy() { if (client != null) client.Dispose(); }
+    void OnDestroy()
+    {
+        if (client != null) client.Dispose();
+        client = null;
+    }
 
     void Exchange()
     {

@@ -2,7 +2,7 @@
 //
 //     var hello = new RollcastHello { Name = "my game" };
 //     hello.Behaviors.Add(new RollcastBehavior { Name = "Walker", Observations = 4, Branches = new[] { 2 } });
-//     using (var client = new RollcastClient("127.0.0.1:50060", hello))
+//     using (var client = new RollcastClient("127.0.0.1:50053", hello))
 //     {
 //         var message = new RollcastMessage();
 //         message.Add("Walker", agent: 0, observation: new float[] { ... }, reward: 0, state: RollcastState.Asks);
@@ -84,7 +84,7 @@ public sealed class RollcastMessage
         foreach (var each in hello.Behaviors)
         {
             if (behaviors.Length > 0) behaviors.Append(',');
-            behaviors.Append("{\"name\":").Append(Json.Quote(each.Name)).Append(",\"observations\":[{\"name\":\"vector\",");
+            behaviors.Append("{\"name\":").Append(Json.Quote(each.Name)).Append(",\"observations\":[{\"name\":\"state\",");
             behaviors.Append("\"dtype\":\"DTYPE_FLOAT32\",\"kind\":\"OBSERVATION_KIND_VECTOR\",\"shape\":[\"");
             behaviors.Append(each.Observations).Append("\"]}],\"action\":{\"continuousSize\":").Append(each.Axes);
             behaviors.Append(",\"discreteBranches\":[").Append(string.Join(",", each.Branches)).Append("]}}");

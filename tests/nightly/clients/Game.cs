@@ -37,6 +37,12 @@ namespace UnityEngine
 
     public static class Debug { public static void Log(object what) { Console.WriteLine(what); } }
 
+    public static class Time
+    {
+        static readonly System.Diagnostics.Stopwatch watch = System.Diagnostics.Stopwatch.StartNew();
+        public static float realtimeSinceStartup { get { return (float)watch.Elapsed.TotalSeconds; } }
+    }
+
     public static class Random
     {
         static System.Random random = new System.Random();
@@ -81,18 +87,22 @@ sealed class CartAgent : RollcastAgent
 
 static class Game
 {
+    const int Agents = 16;
+
     static int Main(string[] arguments)
     {
-        for (var number = 0; number < 16; number++)
+        for (var number = 0; number < Agents; number++)
         {
             var agent = new UnityEngine.GameObject("cart").AddComponent<CartAgent>();
             agent.Address = arguments[0];
             Call(agent, "OnEnable");
         }
         var session = UnityEngine.GameObject.All.Single(each => each is RollcastSession);
-        while (UnityEngine.Application.Ended == null && session.enabled) Call(session, "FixedUpdate");
+        var updates = 0;
+        for (; UnityEngine.Application.Ended == null; updates++) Call(session, "FixedUpdate");
+        Console.WriteLine("goodbye after " + updates * Agents + " steps");
         Call(session, "OnDestroy");
-        return UnityEngine.Application.Ended ?? 1;
+        return UnityEngine.Application.Ended.Value;
     }
 
     // Calls what Unity finds by its name.

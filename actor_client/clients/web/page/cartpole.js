@@ -1,9 +1,9 @@
 // CartPole as a client of a Rollcast gateway, in one file without packages, for node (20 or newer) and for browsers.
 //
-//   node cartpole.js 127.0.0.1:50060          several carts at once; ends when the run is over
-//   http://127.0.0.1:50060/                   the same in a browser: each open page is a client
+//   node cartpole.js 127.0.0.1:50053 8        eight carts at once; ends when the run is over
+//   http://127.0.0.1:50053/                   the same in a browser: each open page is a client
 //
-// To use it for a simulator of yours, copy the file, keep RollcastClient, and replace the rest.
+// To use it for a simulator of yours, copy the file, keep RollcastClient, and replace Cart, SPEC and the names of this example.
 "use strict";
 
 // ---- The client ----------------------------------------------------------------------------------------------------------
@@ -151,10 +151,27 @@ const SPEC = {
   action: { discreteBranches: [2] },
 };
 
-// Plays many carts at once, all in one message: that is much faster than a message for each. Ends by Goodbye, or an error.
+// Plays many carts at once, all in one message: that is much faster than a message for each. Connects again while the gateway is
+// away; returns the gateway's goodbye.
 //
 // progress: gets `steps`, `returns` (of the last 100 episodes) and `carts`, and is shown by whoever made it.
-async function train(client, count, progress) {
+// say: gets a line for people when something happens.
+async function train(address, name, token, count, progress, say) {
+  for (;;) {
+    try {
+      const client = await RollcastClient.connect(address, { name, token, behaviors: [SPEC] });
+      say(client.socket ? "playing over a WebSocket" : "playing by POST, because there is no WebSocket");
+      await play(client, count, progress);
+    } catch (error) {
+      if (error instanceof Goodbye) return error.message;
+      say(error.cause?.message || error.message);
+    }
+    await new Promise((resolve) => setTimeout(resolve, 1000));
+  }
+}
+
+// Plays until the gateway says goodbye, or the connection breaks, which are errors.
+async function play(client, count, progress) {
   let random = Math.random, seed;
   progress.carts = Array.from({ length: count }, () => new Cart(() => random()));
   let report = beginning(progress.carts);
@@ -212,21 +229,13 @@ function makeProgress() {
 
 // ---- In node -------------------------------------------------------------------------------------------------------------
 
-async function main(address = "127.0.0.1:50060", count = "16") {
-  const hello = { name: "node", token: process.env.ROLLCAST_TOKEN ?? "", behaviors: [SPEC] };
+async function main(address = "127.0.0.1:50053", count = "8") {
   const progress = makeProgress();
   const timer = setInterval(() => console.log(`${progress}`), 1000);
-  try {
-    const client = await RollcastClient.connect(address, hello);
-    console.log(client.socket ? "playing over a WebSocket" : "playing by POST, because there is no WebSocket");
-    await train(client, Number(count), progress);
-  } catch (error) {
-    console.log(`${progress}`);
-    console.log(error instanceof Goodbye ? `goodbye: ${error.message}` : `${error.cause?.message ?? error.message}`);
-    process.exitCode = error instanceof Goodbye && progress.steps ? 0 : 1;
-  } finally {
-    clearInterval(timer);
-  }
+  const goodbye = await train(address, "node", process.env.ROLLCAST_TOKEN ?? "", Number(count), progress, console.error);
+  clearInterval(timer);
+  console.log(`goodbye after ${progress}: ${goodbye}`);
+  process.exitCode = progress.steps ? 0 : 1; // without a step it was refused
 }
 
 // ---- In a browser --------------------------------------------------------------------------------------------------------
@@ -260,14 +269,9 @@ async function page() {
     window.requestAnimationFrame(refresh);
   };
   refresh();
-  try {
-    const hello = { name: "browser", token: window.location.hash.slice(1), behaviors: [SPEC] };
-    const client = await RollcastClient.connect(window.location.origin, hello);
-    show("state", "This page plays for the run.");
-    await train(client, 16, progress);
-  } catch (error) {
-    show("state", error instanceof Goodbye ? `The gateway said goodbye: ${error.message}` : error.message);
-  }
+  const token = window.location.hash.slice(1);
+  const goodbye = await train(window.location.origin, "browser", token, 16, progress, (line) => show("state", line));
+  show("state", `The gateway says goodbye: ${goodbye}`);
 }
 
 if (typeof document !== "undefined") page();

@@ -12,6 +12,7 @@ from typing import Any
 from rollcast.v1.client_pb2 import AgentActions, AgentState, Environment, PlayRequest, PlayResponse
 
 from actor_client.clients.conversation import Conversation
+from actor_client.clients.counts import ClientCounts
 from actor_client.clients.doors import DoorSettings
 from actor_client.clients.gateway import Gateway
 from actor_client.clients.messages import BadClientData
@@ -19,7 +20,7 @@ from actor_client.clients.web.door import WebDoor
 
 SECONDS = 60.0
 """Limit for what must happen."""
-MAX_MESSAGE_BYTES = 100_000
+MAX_MESSAGE_BYTES = 150_000
 
 
 class StandIn(Gateway):
@@ -27,9 +28,9 @@ class StandIn(Gateway):
 
     Attributes:
         conversations: All that it had.
-        left: How clients left, in words.
+        lefts: How clients left, in words.
         held: While set, what waits instead of an answer.
-        rounds: Messages that it answered.
+        messages: Number of messages that came.
     """
 
     def __init__(self) -> None:
@@ -39,6 +40,7 @@ class StandIn(Gateway):
         self.asked = asyncio.Event()
         self.has_left = asyncio.Event()
         self.messages = 0
+        self.counts = ClientCounts()
         self._greeted: set[Conversation] = set()
 
     def accept(self, transport: str, peer: str) -> Conversation:
@@ -47,7 +49,7 @@ class StandIn(Gateway):
         self.conversations.append(conversation)
         return conversation
 
-    def take(self, conversation: Conversation, request: PlayRequest) -> PlayResponse | Future[PlayResponse]:
+    def take(self, conversation: Conversation, request: PlayRequest) -> Future[PlayResponse]:
         """Returns random actions, or what is held."""
         self.messages += 1
         self.asked.set()
@@ -63,7 +65,9 @@ class StandIn(Gateway):
             asking = [agent for agent, state in zip(steps.agents, states, strict=True) if state == 0]
             choices = [random.randrange(2) for _ in asking]
             answer.actions.append(AgentActions(behavior=steps.behavior, agents=asking, discrete=choices))
-        return answer
+        future: Future[PlayResponse] = asyncio.get_running_loop().create_future()
+        future.set_result(answer)
+        return future
 
     def refused(self, conversation: Conversation, fault: str) -> None:
         """Does nothing."""

@@ -1,0 +1,45 @@
+"""Tests the client in JavaScript in node and in a browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.e2e.processes import ROOT, Child
+from tests.nightly.browser.webdriver import Browser, driver_in
+from tests.nightly.clients.conftest import Training, program
+
+CLIENT = ROOT / "actor_client" / "clients" / "web" / "page" / "cartpole.js"
+
+
+def start(training: Training, *flags: str) -> Child:
+    """Starts the client in node."""
+    return training.processes.program("node", program("node"), *flags, str(CLIENT), training.web, "16")
+
+
+def test_it_trains_to_the_target(training: Training) -> None:
+    """The client trains CartPole to a mean return of 475 over a WebSocket, and ends with the run."""
+    client = start(training, "--experimental-websocket")
+    (steps,) = training.ends(client)
+    assert steps > 0
+    assert "playing over a WebSocket" in client.err()
+
+
+def test_it_trains_by_posting(training: Training) -> None:
+    """In node 20 without a flag the client posts its messages, and trains as well."""
+    client = start(training)
+    (steps,) = training.ends(client)
+    assert steps > 0
+    assert "playing by POST" in client.err()
+
+
+def test_a_page_trains_to_the_target(training: Training, tmp_path: Path) -> None:
+    """A browser that opens the gateway's page trains the run to its end, without a complaint in its console."""
+    with driver_in(tmp_path) as driver:
+        window = Browser(driver, tmp_path / "profile")
+        try:
+            window.open(f"http://{training.web}/")
+            training.ends()
+            window.wait_for(lambda: "goodbye" in window.text("#state"), "the page hears of the end")
+            assert window.complaints() == []
+        finally:
+            window.close()

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.processes import ROOT, Child, LearnerProcess, Processes, wait_until
+from tests.e2e.processes import ROOT, Child, LearnerProcess, Processes
 from tests.e2e.runs import cartpole, write_run
+from tests.ports import reserve_ports
 
 NAME = "CartPole"
 TARGET_RETURN = 475.0
@@ -26,8 +27,10 @@ class Training:
         rollcast: Keys of the block of that name in the run file.
 
     Attributes:
-        learner: The learner.
-        gateway: `rollcast act clients`.
+        learner: The learner; a test that restarts it sets the new one.
+        gateway: `rollcast act clients`; clients connect again until it listens.
+        grpc: Where clients connect with gRPC.
+        web: Where clients connect otherwise.
         run_file: The run file.
     """
 
@@ -35,17 +38,16 @@ class Training:
         self.processes = processes
         self.run_file = write_run(processes.folder, {NAME: cartpole()}, target_return=target_return, **rollcast)
         self.learner: LearnerProcess = processes.learner(self.run_file)
-        listen = ("--listen", "127.0.0.1:0", "--web", "127.0.0.1:0", "--metrics-address", "off")
-        line = ("-m", "actor_client", "clients", *listen, "--log-format", "json", "--name", "gateway")
-        self.gateway: Child = processes.python("gateway", *line, "--learner", self.learner.address)
-        doors = wait_until(self._doors, "the gateway listens", said=self.gateway.said)
-        self.grpc, self.web = doors["GrpcDoor"], doors["WebDoor"]
+        port = reserve_ports(2)
+        self.grpc, self.web = f"127.0.0.1:{port}", f"127.0.0.1:{port + 1}"
+        self.gateway: Child
+        self.start_gateway()
 
-    def _doors(self) -> dict[str, str]:
-        """Returns where clients connect, by kind of door, once the gateway has said so of both."""
-        assert self.gateway.is_running, self.gateway.said()
-        said = {event["transport"]: event["clients"] for event in self.gateway.events("listening")}
-        return said if len(said) == 2 else {}
+    def start_gateway(self) -> None:
+        """Starts the gateway, at the same addresses again after a kill."""
+        listen = ("--listen", self.grpc, "--web", self.web, "--metrics-address", "off")
+        line = ("-m", "actor_client", "clients", *listen, "--log-format", "json", "--name", "gateway")
+        self.gateway = self.processes.python("gateway", *line, "--learner", self.learner.address)
 
     def ends(self, *clients: Child) -> list[int]:
         """Waits until the run has reached its target, and everything ends normally; returns the steps that each client says.

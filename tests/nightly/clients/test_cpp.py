@@ -5,21 +5,22 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-import pytest
-
+from tests.e2e.processes import Child
 from tests.nightly.clients.conftest import FILES, Training, program
 
 
-@pytest.fixture(scope="session")
-def cartpole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Builds the client as its page says."""
-    folder = tmp_path_factory.mktemp("cpp")
+def built(folder: Path) -> Path:
+    """Builds the client as its page says, and returns its path."""
     subprocess.run([program("make"), "-C", FILES / "cpp", f"BUILD={folder}"], check=True)
     return folder / "cartpole"
 
 
-def test_it_trains_to_the_target(training: Training, cartpole: Path) -> None:
+def start(training: Training, made: Path) -> Child:
+    """Starts the client."""
+    return training.processes.program("cpp", made, training.grpc)
+
+
+def test_it_trains_to_the_target(training: Training, tmp_path: Path) -> None:
     """The client trains CartPole to a mean return of 475, and ends with the run."""
-    client = training.processes.program("cpp", cartpole, training.grpc)
-    (steps,) = training.ends(client)
+    (steps,) = training.ends(start(training, built(tmp_path / "build")))
     assert steps > 0

@@ -8,11 +8,11 @@ from tests.e2e.processes import Child
 from tests.nightly.clients.conftest import FILES, Training, program
 
 
-def start(training: Training, *arguments: str) -> Child:
+def start(training: Training) -> Child:
     """Starts a copy of the project: the engine writes into its folder, and into that of the user."""
     folder = training.processes.folder / "godot"
-    shutil.copytree(FILES / "godot", folder)
-    line = ("--path", str(folder), f"--address={training.web}", *arguments)
+    shutil.copytree(FILES / "godot", folder, dirs_exist_ok=True)
+    line = ("--path", str(folder), f"--address={training.web}")
     return training.processes.program(
         "godot-server", program("godot3-server"), *line, environment={"HOME": str(folder)}
     )

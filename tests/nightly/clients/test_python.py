@@ -8,8 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.e2e.processes import ROOT, Child
 from tests.nightly.clients.conftest import FILES, Training
 
@@ -17,10 +15,8 @@ PACKAGES = ("grpc", "google", "typing_extensions")
 MESSAGES = ("tensor", "spec", "client")
 
 
-@pytest.fixture
-def packages(tmp_path: Path) -> Path:
+def packages_in(folder: Path) -> Path:
     """Makes a folder with the packages that its page names, and the messages generated as it says."""
-    folder = tmp_path / "packages"
     folder.mkdir()
     for name in PACKAGES:
         found = importlib.util.find_spec(name)
@@ -30,20 +26,20 @@ def packages(tmp_path: Path) -> Path:
         (folder / origin.name).symlink_to(origin)
     shutil.copy(FILES / "python" / "cartpole.py", folder)
     protos = [f"rollcast/v1/{name}.proto" for name in MESSAGES]
-    outputs = ("--python_out=.", "--grpc_python_out=.")
-    line = [sys.executable, "-m", "grpc_tools.protoc", f"-I{ROOT / 'protos'}", *outputs, *protos]
-    subprocess.run(line, cwd=folder, check=True)
+    outputs = (f"--python_out={folder}", f"--grpc_python_out={folder}")
+    subprocess.run(
+        [sys.executable, "-m", "grpc_tools.protoc", "-I.", *outputs, *protos], cwd=ROOT / "protos", check=True
+    )
     return folder
 
 
-def start(training: Training, packages: Path, *arguments: str, name: str = "python") -> Child:
+def start(training: Training, packages: Path) -> Child:
     """Starts the client in an interpreter without site-packages."""
-    line = ("-S", str(packages / "cartpole.py"), training.grpc, *arguments)
-    return training.processes.python(name, *line, environment={"PYTHONPATH": str(packages)})
+    line = ("-S", str(packages / "cartpole.py"), training.grpc)
+    return training.processes.python("python", *line, environment={"PYTHONPATH": str(packages)})
 
 
-def test_it_trains_to_the_target(training: Training, packages: Path) -> None:
+def test_it_trains_to_the_target(training: Training, tmp_path: Path) -> None:
     """The copied file trains CartPole to a mean return of 475, and ends with the run."""
-    client = start(training, packages)
-    (steps,) = training.ends(client)
+    (steps,) = training.ends(start(training, packages_in(tmp_path / "packages")))
     assert steps > 0

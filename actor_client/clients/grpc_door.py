@@ -47,7 +47,7 @@ class GrpcDoor:
                 max_streams=settings.max_connections,
             )
         )
-        handler = grpc.stream_stream_rpc_method_handler(self._play)
+        handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(self._play)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"Play": handler}),))
         try:
             if settings.security is None:
@@ -73,7 +73,7 @@ class GrpcDoor:
             conversation.hang_up = task.cancel
         most = self._settings.max_message_bytes
         try:
-            while (data := await context.read()) is not grpc.aio.EOF:
+            while isinstance(data := await context.read(), bytes):  # otherwise the client has closed its side
                 if len(data) > most:
                     fault = f"a message has {len(data)} bytes; at most {most} are allowed (--max-message-bytes)"
                     conversation.refuse(fault)

@@ -10,8 +10,8 @@ _CHECKPOINT_KEY: Final = 0x636B7074
 """Separates the seeds of a checkpoint from those of a start."""
 _PLAYER_KEY: Final = 0x756E6974
 """Separates the seeds of players and clients."""
-_SEED_BITS: Final = 31
-"""Bits of a seed: many simulators store it in a signed 32-bit integer."""
+_MASK: Final = 0x7FFFFFFF
+"""The 31 bits of a seed: many simulators store it in a signed 32-bit integer."""
 
 
 def environment_seeds(run_seed: int, actor_index: int, num_envs: int, *, life: int = 0) -> list[int]:
@@ -64,9 +64,9 @@ def player_seed(run_seed: int, actor_index: int, worker: int, *, life: int = 0) 
         life: Number of clients that had this number before.
     """
     if actor_index == 0 and not life:
-        return (run_seed + worker) & (2**_SEED_BITS - 1)
+        return int(run_seed + worker) & _MASK
     return _seed(run_seed, actor_index, _PLAYER_KEY, worker, *([life] if life else []))
 
 
 def _seed(*parts: int) -> int:
-    return int(np.random.SeedSequence(parts).generate_state(1)[0] & np.uint32(2**_SEED_BITS - 1))
+    return int(np.random.SeedSequence(parts).generate_state(1)[0]) & _MASK

@@ -54,7 +54,7 @@ _PORT_FILE: Final = "port"
 _MAX_PORT_BYTES: Final = 64
 _HEAD: Final = b"""\
 # Tokens of this learner's clients, one a line: PRINCIPAL ROLE sha256:HASH [max_sessions=N] [behaviors=A,B] [not_after=DATE]
-# Roles: actor, viewer, operator, trainer. Remove a line to revoke its token; a running learner notices within seconds.
+# Roles: actor, viewer, operator, trainer, client. Remove a line to revoke its token; a running learner notices within seconds.
 """
 
 

@@ -28,7 +28,7 @@ from learner.cli.compare import add_compare
 from learner.cli.evaluate import add_evaluate
 from learner.cli.run_flags import needing_extra, real
 from learner.cli.runs import add_backup, add_runs
-from learner.cli.serve_flags import RESUME_WORDS, add_settings, add_stopped_code
+from learner.cli.serve_flags import RESUME_WORDS, add_clients, add_settings, add_stopped_code
 from learner.cli.sharing import add_pull, add_push
 from learner.cli.sweep import add_sweep
 from learner.cli.tournament import add_tournament
@@ -40,7 +40,7 @@ from learner.shared.platform import operator_signal_numbers
 if TYPE_CHECKING:
     from learner.cli.operator import Operator
     from learner.shared.settings.load import LoadedRun
-    from learner.start.actors import TrainingActors
+    from learner.start.actors import ActorsRequest, TrainingActors
     from learner.start.trainer_hosts import AwaitedTrainers
     from learner.start.trainer_start import StartedTrainers
 
@@ -212,6 +212,7 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
         "--restarts", metavar="N", type=_restarts, default=0,
         help="start the learner again, up to N times, if its device fails or memory runs out (default: 0)",
     )  # fmt: skip
+    add_clients(parser)
     add_stopped_code(parser)
     # Given by `rollcast unity`: the flags that it adds to those of the user.
     parser.add_argument("--drop-in", metavar="FLAG,...", help=argparse.SUPPRESS)
@@ -295,6 +296,8 @@ _NOT_SETTINGS = frozenset(
     {
         "arguments",
         "can_start",
+        "clients",
+        "clients_web",
         "command",
         "drop_in",
         "explain",
@@ -348,25 +351,36 @@ def _serve(parsed: argparse.Namespace) -> int:
         return supervise(parsed.arguments, parsed.restarts, resume_words=words, stopped_code=parsed.stopped_code)
     with needing_extra("serve"):
         from learner.shared.settings.load import load_run_options
+        from learner.start.clients import gateway_of
         from learner.start.last_start import with_flags
 
         _require_torch()
     loaded = load_run_options(parsed.run_file, cli=_flags(parsed), set_items=parsed.set_items, environ=dict(os.environ))
-    return _learn(with_flags(loaded, parsed.parser, parsed), parsed.stopped_code, early_end)
+    gateway = gateway_of(parsed, loaded)
+    loaded = with_flags(loaded, parsed.parser, parsed)
+    if gateway is None:
+        return _learn(loaded, parsed.stopped_code, early_end)
+    return _learn_with(gateway, loaded, parsed.stopped_code, early_end)
 
 
 def _train(parsed: argparse.Namespace) -> int:
     early_end = EarlyEnd(parsed.stopped_code or ExitCode.INTERRUPTED)
     early_end.listen()
     with needing_extra("train"):
-        from learner.start.actors import TrainingActors
         from learner.start.last_start import with_flags
         from learner.start.train import prepare
 
         _require_torch()
     loaded, request = prepare(parsed)
+    return _learn_with(request, with_flags(loaded, parsed.parser, parsed), parsed.stopped_code, early_end)
+
+
+def _learn_with(request: ActorsRequest, loaded: LoadedRun, stopped_code: int, early_end: EarlyEnd) -> int:
+    """Trains beside actors that this command starts; they end together."""
+    from learner.start.actors import TrainingActors
+
     with TrainingActors(request) as actors:
-        code = _learn(with_flags(loaded, parsed.parser, parsed), parsed.stopped_code, early_end, actors)
+        code = _learn(loaded, stopped_code, early_end, actors)
     if actors.error is not None:
         raise actors.error
     return code

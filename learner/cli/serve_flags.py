@@ -90,6 +90,18 @@ def add_run_settings(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
+def add_clients(parser: argparse.ArgumentParser) -> None:
+    """Adds the addresses of a gateway for clients."""
+    parser.add_argument(
+        "--clients",
+        metavar="HOST:PORT",
+        help="start a gateway for clients, simulators without a policy: their address with gRPC",
+    )
+    parser.add_argument(
+        "--clients-web", metavar="HOST:PORT", help="the gateway's address with WebSocket and HTTP (default: none)"
+    )
+
+
 def add_stopped_code(parser: argparse.ArgumentParser) -> None:
     """Adds the exit code of a run that a signal ended."""
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""Runs the actors that ``train`` starts, and starts, identifies and ends those of other commands; needs no torch."""
+"""Runs the actors that ``train`` and ``serve`` start, and starts, identifies and ends those of other commands; needs no torch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import structlog
 from rollcast.addresses import is_everywhere, reached_here
@@ -43,6 +43,7 @@ _INSTALLED_BY: Final = {
     "gym": "actor,gym",
     "pettingzoo": "actor,pettingzoo",
     "boards": "actor,boards",
+    "clients": "actor",
 }
 _ENDED: Final = "actor_ended"
 """Event with the error that ended an actor."""
@@ -64,11 +65,11 @@ DESCRIBED: Final = "described: "
 log = structlog.get_logger(__name__)
 
 
-def require_actors(env: str, kind: str, instead: str) -> None:
+def require_actors(flag: str, kind: str, instead: str) -> None:
     """Checks that this installation has actors.
 
     Args:
-        env: The environment.
+        flag: The flag that asks for one, with its value.
         kind: The actor's command.
         instead: What else the user can do.
 
@@ -78,7 +79,7 @@ def require_actors(env: str, kind: str, instead: str) -> None:
     if importlib.util.find_spec(_PACKAGE) is None:
         raise UserError(
             ExitCode.MISSING_EXTRA,
-            f"--env {env} starts an actor, which is not installed here: {install(_INSTALLED_BY[kind])}, or {instead}",
+            f"{flag} starts an actor, which is not installed here: {install(_INSTALLED_BY[kind])}, or {instead}",
         )
 
 
@@ -155,8 +156,38 @@ class OwnIdentity:
         self._files.close()
 
 
+class ActorsRequest(Protocol):
+    """Arguments of actors that a command starts beside its learner."""
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """Further arguments of each actor."""
+
+    @property
+    def service(self) -> ServiceSettings:
+        """The learner's addresses and files."""
+
+    @property
+    def may_move(self) -> bool:
+        """Whether the learner may take another port, because the user did not choose the one in use."""
+
+    @property
+    def chosen(self) -> str:
+        """The settings that were chosen, as a line for the user; empty for a run file of the user."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of the actors."""
+
+    def another_machine(self, address: str) -> str:
+        """Returns how other machines join a run, as a line for the user; empty to say nothing."""
+
+    def command(self, address: str, name: str) -> Sequence[str]:
+        """Returns the command that starts an actor."""
+
+
 class TrainingActors:
-    """The actors that ``train`` starts once the learner listens. A context manager, which ends them.
+    """The actors that a command starts once the learner listens. A context manager, which ends them.
 
     Their lines are lines of the learner's log, with the name of the actor. Create it and start the actors in the main thread.
 
@@ -170,7 +201,7 @@ class TrainingActors:
         error: The error of the last actor, if all have ended by themselves and it has failed.
     """
 
-    def __init__(self, request: TrainingRequest) -> None:
+    def __init__(self, request: ActorsRequest) -> None:
         self._request = request
         self._actors: list[_LoggedActor] = []
         self._lock = threading.Lock()
@@ -200,8 +231,9 @@ class TrainingActors:
             self._on_end = on_end
             if self._actors:
                 return
-            self._running = self._request.actors
-        log.info("more_machines", how=self._request.another_machine(address))
+            self._running = len(self._request.names)
+        if how := self._request.another_machine(address):
+            log.info("more_machines", how=how)
         identity = self._identity.flags()
         for name in self._request.names:
             command = [*self._request.command(address, name), *identity]

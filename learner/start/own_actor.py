@@ -87,7 +87,7 @@ class OwnActor(RunPart):
     """
 
     def __init__(self, request: ActorRequest, service: ServiceSettings, is_done: Callable[[], bool]) -> None:
-        require_actors(request.env, request.kind, "leave --env out and start rollcast act elsewhere")
+        require_actors(f"--env {request.env}", request.kind, "leave --env out and start rollcast act elsewhere")
         self._request = request
         self._is_done = is_done
         self._identity = OwnIdentity(service, request.arguments)

@@ -75,7 +75,7 @@ def prepare(parsed: argparse.Namespace) -> tuple[LoadedRun, TrainingRequest]:
     Raises:
         UserError: A setting is invalid, or the environment cannot be used; then with the actor's error and its code.
     """
-    require_actors(parsed.env, "gym", "start the learner with serve, and actors elsewhere")
+    require_actors(f"--env {parsed.env}", "gym", "start the learner with serve, and actors elsewhere")
     if parsed.run_file is not None and parsed.trainer is not None:
         raise UserError(
             ExitCode.USAGE,

@@ -52,6 +52,8 @@ class Role(enum.StrEnum):
     """Everything a viewer may, and pause, resume, save and end the run."""
     TRAINER = "trainer"
     """Train the run's policies, as a process on another machine."""
+    CLIENT = "client"
+    """Play at a gateway for clients (`rollcast act clients`)."""
 
     def includes(self, needed: "Role") -> bool:
         """Returns whether this role may do what another one may."""

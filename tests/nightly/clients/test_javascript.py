@@ -13,24 +13,23 @@ PACKAGES = "/usr/share/nodejs"
 CLIENT = ROOT / "actor_client" / "clients" / "web" / "page" / "cartpole.js"
 
 
-def start(training: Training, **environment: str) -> Child:
+def start(training: Training, address: str = "") -> Child:
     """Starts the client in node."""
-    return training.processes.program(
-        "node", program("node"), str(CLIENT), training.web, "16", environment={"NODE_PATH": "", **environment}
-    )
+    line = (str(CLIENT), address or training.web, "16")
+    return training.processes.program("node", program("node"), *line, environment={"NODE_PATH": PACKAGES})
 
 
 def test_it_trains_to_the_target(training: Training) -> None:
     """The client trains CartPole to a mean return of 475 over a WebSocket, and ends with the run."""
-    client = start(training, NODE_PATH=PACKAGES)
+    client = start(training)
     (steps,) = training.ends(client)
     assert steps > 0
     assert "playing over a WebSocket" in client.err()
 
 
 def test_it_trains_by_posting(training: Training) -> None:
-    """Without a WebSocket the client posts its messages, and trains as well."""
-    client = start(training)
+    """The client posts its messages where it is told to, and trains as well."""
+    client = start(training, f"http://{training.web}")
     (steps,) = training.ends(client)
     assert steps > 0
     assert "playing by POST" in client.err()

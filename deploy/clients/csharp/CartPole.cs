@@ -59,8 +59,6 @@ static class Program
     const string Behavior = "CartPole";
 
     static readonly Queue<int> returns = new Queue<int>(); // of the last 100 episodes
-    static Random random = new Random();
-    static uint? seed;
     static int steps;
 
     static int Main(string[] arguments)
@@ -92,21 +90,21 @@ static class Program
     {
         var carts = Enumerable.Range(0, count).Select(_ => new Cart()).ToArray();
         var message = new RollcastMessage();
-        Begin(carts, message);
+        var random = new Random(unchecked((int)client.Play(message).Seed)); // hello alone: its answer has the seed
+        Begin(carts, message, random);
         for (var watch = Stopwatch.StartNew();;)
         {
             var answer = client.Play(message);
             message.Clear();
-            if (answer.HasEnvironment && answer.Seed != seed) random = new Random(unchecked((int)(seed = answer.Seed).Value));
-            if (answer.Reset) Begin(carts, message);
-            foreach (var action in answer.Actions) Step(carts[action.Agent], action, message);
+            if (answer.Reset) Begin(carts, message, random);
+            foreach (var action in answer.Actions) Step(carts[action.Agent], action, message, random);
             if (watch.ElapsedMilliseconds < 1000) continue;
             Console.WriteLine(Progress());
             watch.Restart();
         }
     }
 
-    static void Begin(Cart[] carts, RollcastMessage message)
+    static void Begin(Cart[] carts, RollcastMessage message, Random random)
     {
         for (var agent = 0; agent < carts.Length; agent++)
         {
@@ -116,7 +114,7 @@ static class Program
     }
 
     // An episode's end and the beginning of the next one are two reports in one message.
-    static void Step(Cart cart, RollcastAction action, RollcastMessage message)
+    static void Step(Cart cart, RollcastAction action, RollcastMessage message, Random random)
     {
         cart.Push(action.Discrete[0]);
         steps++;

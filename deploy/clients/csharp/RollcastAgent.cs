@@ -113,7 +113,6 @@ public sealed class RollcastSession : MonoBehaviour
     readonly RollcastMessage message = new RollcastMessage();
     readonly Dictionary<string, float> parameters = new Dictionary<string, float>();
     RollcastClient client;
-    uint? seed;
     float retryAt;
     bool hasPlayed;
     int numbers;
@@ -152,7 +151,7 @@ public sealed class RollcastSession : MonoBehaviour
         if (agents.Count == 0 || Time.realtimeSinceStartup < retryAt) return;
         try
         {
-            if (client == null) client = Connect();
+            if (client == null) Connect();
             Exchange();
             hasPlayed = true;
         }
@@ -185,7 +184,7 @@ public sealed class RollcastSession : MonoBehaviour
         {
             var answer = client.Play(message);
             message.Clear();
-            if (answer.HasEnvironment) Note(answer);
+            Note(answer);
             foreach (var action in answer.Actions)
             {
                 var asked = agents.Find(agent => agent.Number == action.Agent);
@@ -203,12 +202,10 @@ public sealed class RollcastSession : MonoBehaviour
 
     void Note(RollcastAnswer answer)
     {
-        if (answer.Seed != seed) UnityEngine.Random.InitState(unchecked((int)answer.Seed));
-        seed = answer.Seed;
         foreach (var pair in answer.Parameters) parameters[pair.Key] = pair.Value;
     }
 
-    RollcastClient Connect()
+    void Connect()
     {
         var hello = new RollcastHello { Name = Application.productName, Token = agents[0].Token };
         foreach (var agent in agents)
@@ -217,6 +214,9 @@ public sealed class RollcastSession : MonoBehaviour
                 {
                     Name = agent.Behavior, Observations = agent.Observations, Axes = agent.Axes, Branches = agent.Branches
                 });
-        return new RollcastClient(agents[0].Address, hello);
+        client = new RollcastClient(agents[0].Address, hello);
+        var answer = client.Play(message); // hello alone: its answer has the seed and the parameters
+        UnityEngine.Random.InitState(unchecked((int)answer.Seed));
+        Note(answer);
     }
 }

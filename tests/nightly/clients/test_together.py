@@ -35,7 +35,7 @@ class Crowd:
         self._starts: Mapping[str, Callable[[], Child]] = {
             "python": lambda: test_python.start(training, packages),
             "cpp": lambda: test_cpp.start(training, made),
-            "node": lambda: test_javascript.start(training, "--experimental-websocket"),
+            "node": lambda: test_javascript.start(training),
             "csharp": lambda: test_csharp.start(training, compiled),
             "godot": lambda: test_godot.start(training),
         }

@@ -1,4 +1,4 @@
-// CartPole as a client of a Rollcast gateway, in one file without packages, for node (20 or newer) and for browsers.
+// CartPole as a client of a Rollcast gateway, in one file without packages, for node (18 or newer) and for browsers.
 //
 //   node cartpole.js 127.0.0.1:50053 8        eight carts at once; ends when the run is over
 //   http://127.0.0.1:50053/                   the same in a browser: each open page is a client
@@ -13,13 +13,12 @@ class Goodbye extends Error {}
 
 // Sends messages to a gateway, each after the answer to the one before it: over a WebSocket, or by POST where there is none.
 class RollcastClient {
-  // address: "host:port", or a URL with http, https, ws or wss. hello: `Hello` of the contract, as JSON.
+  // address: "host:port", or a URL: with ws or wss for a WebSocket, with http or https to post. hello: `Hello` of the contract, as JSON.
   static async connect(address, hello, WebSocketClass = findWebSocket()) {
-    const url = new URL(address.includes("://") ? address : `http://${address}`);
-    const secure = url.protocol === "https:" || url.protocol === "wss:";
+    const { origin } = new URL(address.includes("://") ? address : `ws://${address}`);
     const client = new RollcastClient(hello);
-    if (WebSocketClass) await client.open(WebSocketClass, `${secure ? "wss" : "ws"}://${url.host}/v1/play`);
-    else client.url = `${secure ? "https" : "http"}://${url.host}/v1/play/${drawName()}`;
+    if (WebSocketClass && origin.startsWith("ws")) await client.open(WebSocketClass, `${origin}/v1/play`);
+    else client.url = `${origin.replace(/^ws/, "http")}/v1/play/${drawName()}`;
     return client;
   }
 
@@ -85,7 +84,7 @@ function findWebSocket() {
 
 // Returns the name of a session: a secret, because who knows it plays for this client.
 function drawName() {
-  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  const bytes = (globalThis.crypto ?? require("crypto").webcrypto).getRandomValues(new Uint8Array(16));
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
@@ -160,7 +159,7 @@ async function train(address, name, token, count, progress, say) {
   for (;;) {
     try {
       const client = await RollcastClient.connect(address, { name, token, behaviors: [SPEC] });
-      say(client.socket ? "playing over a WebSocket" : "playing by POST, because there is no WebSocket");
+      say(client.socket ? "playing over a WebSocket" : "playing by POST");
       await play(client, count, progress);
     } catch (error) {
       if (error instanceof Goodbye) return error.message;
@@ -172,26 +171,20 @@ async function train(address, name, token, count, progress, say) {
 
 // Plays until the gateway says goodbye, or the connection breaks, which are errors.
 async function play(client, count, progress) {
-  let random = Math.random, seed;
+  let random = Math.random, report = null;
   progress.carts = Array.from({ length: count }, () => new Cart(() => random()));
-  let report = beginning(progress.carts);
   for (;;) {
-    const answer = await client.play({ steps: [report] });
-    if (answer.environment && answer.environment.seed !== seed) random = seeded((seed = answer.environment.seed));
-    if (answer.reset) {
+    const answer = await client.play(report ? { steps: [report] } : {}); // hello alone: its answer has the seed
+    if (!report) random = seeded(answer.environment.seed ?? 0);
+    if (!report || answer.reset) {
       progress.carts.forEach((cart) => cart.reset());
-      report = beginning(progress.carts);
+      report = { behavior: BEHAVIOR, agents: [...progress.carts.keys()], values: progress.carts.flatMap((cart) => cart.observation) };
       continue;
     }
     report = { behavior: BEHAVIOR, agents: [], values: [], rewards: [], states: [] };
     const [{ agents, discrete }] = answer.actions;
     agents.forEach((agent, place) => advance(agent, discrete[place], report, progress));
   }
-}
-
-// The report of carts whose episodes begin.
-function beginning(carts) {
-  return { behavior: BEHAVIOR, agents: [...carts.keys()], values: carts.flatMap((cart) => cart.observation) };
 }
 
 // Steps one cart and reports it; an episode's end and the beginning of the next one are two reports in one message.
@@ -270,7 +263,7 @@ async function page() {
   };
   refresh();
   const token = window.location.hash.slice(1);
-  const goodbye = await train(window.location.origin, "browser", token, 16, progress, (line) => show("state", line));
+  const goodbye = await train(window.location.origin.replace(/^http/, "ws"), "browser", token, 16, progress, (line) => show("state", line));
   show("state", `The gateway says goodbye: ${goodbye}`);
 }
 

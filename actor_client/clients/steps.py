@@ -280,7 +280,7 @@ class ClientForm:
             else:
                 found = list(self._columns(matrix))
         return [
-            self._usable(part, seen, bad) if part.dtype.kind == "f" else self._checked(part, seen)
+            self._usable(seen, bad) if part.dtype.kind == "f" else self._checked(part, seen)
             for part, seen in zip(self.spec.observations, found, strict=True)
         ]
 
@@ -343,14 +343,13 @@ class ClientForm:
         return values
 
     @staticmethod
-    def _usable(part: ObservationSpec, values: NDArray[Any], bad: list[NDArray[np.bool_]]) -> NDArray[Any]:
+    def _usable(values: NDArray[Any], bad: list[NDArray[np.bool_]]) -> NDArray[Any]:
         """Returns observations; rows with values that a learner refuses are marked, and these values are 0."""
-        del part
-        if not np.abs(values).max(initial=0) <= LARGEST_OBSERVATION:  # false for NaN, too
-            right = np.abs(values) <= LARGEST_OBSERVATION
-            bad.append(~right.reshape(len(values), -1).all(axis=1))
-            return np.where(right, values, values.dtype.type(0))
-        return values
+        if float(np.abs(values).max()) <= LARGEST_OBSERVATION:  # false for NaN, too
+            return values
+        right = np.abs(values).astype(np.float64) <= LARGEST_OBSERVATION
+        bad.append(~right.reshape(len(values), -1).all(axis=1))
+        return np.where(right, values, values.dtype.type(0))
 
     def _fault(self, what: str) -> BadClientData:
         return BadClientData(f"{self._who}: {what}")

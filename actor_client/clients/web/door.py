@@ -214,7 +214,7 @@ class WebDoor:
                     return
                 content = form.write(response)
                 await (socket.send_str(content) if isinstance(content, str) else socket.send_bytes(content))
-                if conversation.is_over:
+                if response.goodbye:
                     return
         except ConnectionError:
             return

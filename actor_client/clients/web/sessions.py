@@ -61,7 +61,7 @@ class Sessions:
         except BaseException:
             self._end(name, session, HUNG_UP)
             raise
-        if session.conversation.is_over:
+        if response.goodbye:
             self._end(name, session, "")
         else:
             session.rest(self._idle_seconds, self._expire, name)

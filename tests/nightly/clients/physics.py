@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+import subprocess
 
 import gymnasium
 import numpy as np
@@ -12,23 +12,25 @@ STARTS = 5
 """Episodes that are compared."""
 
 
-def compare(pushed: Callable[[Sequence[float], Sequence[int]], str]) -> None:
+def compare(*command: str) -> None:
     """Checks that a cart goes as Gymnasium's does, until both fall.
 
     Args:
-        pushed: Returns, for a state and pushes, a line after each push: the state, and 1 if the episode has ended.
+        command: Gets a state and pushes as further arguments, and prints a line after each push: the state, and 1 if the episode
+            has ended.
     """
     env = gymnasium.make("CartPole-v1").unwrapped
     for seed in range(STARTS):
         env.reset(seed=seed)
-        start = np.asarray(env.state, np.float64).tolist()  # type: ignore[attr-defined]
-        pushes: list[int] = []
+        arguments = [str(value) for value in np.asarray(env.state, np.float64).tolist()]  # type: ignore[attr-defined]
         expected: list[list[float]] = []
         choose = random.Random(seed)
         ended = False
         while not ended:
-            pushes.append(choose.randrange(2))
-            seen, _, ended, _, _ = env.step(pushes[-1])
+            push = choose.randrange(2)
+            arguments.append(str(push))
+            seen, _, ended, _, _ = env.step(push)
             expected.append([*seen.tolist(), float(ended)])
-        lines = pushed(start, pushes).splitlines()
-        np.testing.assert_allclose([[float(word) for word in line.split()] for line in lines], expected, rtol=1e-5)
+        said = subprocess.run([*command, *arguments], check=True, capture_output=True, text=True).stdout
+        found = [[float(word) for word in line.split()] for line in said.splitlines()]
+        np.testing.assert_allclose(found, expected, rtol=1e-5)

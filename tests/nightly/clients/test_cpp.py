@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.e2e.processes import Child
@@ -15,9 +16,9 @@ def built(folder: Path) -> Path:
     return folder / "cartpole"
 
 
-def start(training: Training, made: Path) -> Child:
+def start(training: Training, made: Path, environment: Mapping[str, str] = {}) -> Child:
     """Starts the client."""
-    return training.processes.program("cpp", made, training.grpc)
+    return training.processes.program("cpp", made, training.grpc, environment=environment)
 
 
 def test_it_trains_to_the_target(training: Training, tmp_path: Path) -> None:

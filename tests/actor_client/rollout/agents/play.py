@@ -63,6 +63,7 @@ class Episode:
     first_version: int | None = None
     last_version: int = 0
     group_end: GroupEnd = GroupEnd.CONTINUES
+    has_left: bool = False
 
 
 @dataclass
@@ -111,8 +112,8 @@ class Play:
             if flushes:
                 (self.recorder.flush if self.random.random() < 0.5 else self.recorder.poll)()
             if loses:
-                losses = [self.lose_session, self.lose_env, self.lose_generation]
-                losses[int(self.random.integers(3))]()
+                losses = [self.lose_session, self.lose_env, self.lose_generation, self.leave_env]
+                losses[int(self.random.integers(4))]()
             self.check_books()
         self.recorder.cut()
         self.check_books()
@@ -263,6 +264,20 @@ class Play:
         env = int(self.random.integers(self.case.envs))
         self.recorder.drop_env(env, "reset")
         self.running = {key: episode for key, episode in self.running.items() if key[0] != env}
+
+    def leave_env(self) -> None:
+        """Interrupts the episodes of an environment at its agents' last observations, perhaps while they wait."""
+        env = int(self.random.integers(self.case.envs))
+        gone = [(identity, episode) for (where, identity), episode in self.running.items() if where == env]
+        self.running = {key: episode for key, episode in self.running.items() if key[0] != env}
+        stands = self.stands(env, gone, np.ones(len(gone), np.bool_))
+        for _, episode in gone:
+            episode.end, episode.has_left = SegmentEnd.TRUNCATED, True
+            episode.group_end = stands.get(episode.group, GroupEnd.CONTINUES)
+            if episode.steps:
+                episode.steps[-1].end = episode.end
+                self.ended.append(episode)
+        self.recorder.leave(env)
 
     def number(self) -> float:
         """Returns a number that occurs once."""

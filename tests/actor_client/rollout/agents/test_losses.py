@@ -31,6 +31,31 @@ def test_answers_to_agents_that_are_gone_are_left_out() -> None:
     assert driver.column("discrete_action") == [[1], [0]]
 
 
+def test_agents_of_an_environment_that_has_gone_are_interrupted_where_they_were_seen_last() -> None:
+    """Their actions without an outcome are no steps, those who wait included; others go on."""
+    driver = Driver()
+    driver.ask({1: 10.0, 2: 20.0, 3: 30.0}, env=0)
+    driver.ask({1: 40.0}, env=1)
+    driver.ask({1: 11.0, 2: 21.0}, env=0, reward=2.0)
+    driver.ask({2: 22.0}, env=0, reward=3.0, act=False)
+    driver.recorder.leave(0)
+    assert (driver.recorder.agents, driver.recorder.in_flight) == (1, 1)
+    driver.ask({1: 50.0}, env=0)
+    driver.end({1: 51.0}, env=0)
+    driver.end({1: 41.0}, env=1)
+
+    cut_off = SegmentEnd.TRUNCATED
+    assert story(driver) == [
+        ([10, 11], cut_off),
+        ([20, 21, 22], cut_off),
+        ([50, 51], TERMINATED),
+        ([40, 41], TERMINATED),
+    ]
+    assert driver.column("episode/return") == [2, 5, 1, 1]
+    books = driver.link.books.view()
+    assert (books.produced, books.discarded) == (5, {})
+
+
 def test_rows_of_an_old_generation_are_discarded_even_in_flight() -> None:
     """Rows of an old generation are discarded, also in flight; the episode continues with its whole return."""
     driver = Driver()

@@ -44,7 +44,9 @@ class ClientsSettings(CommonSettings):
     def _check_origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for origin in value:
             if _ORIGIN_FORM.fullmatch(origin) is None:
-                raise ValueError(f"{origin!r} is no origin; write it as a browser does, such as https://play.example:8443")
+                raise ValueError(
+                    f"{origin!r} is no origin; write it as a browser does, such as https://play.example:8443"
+                )
         return value
 
     @model_validator(mode="after")

@@ -34,7 +34,9 @@ class AllowedHosts:
     def refusal(self) -> str:
         """Text of a refusal. It names no host, because anyone can read it."""
         own = "an IP address or localhost" if self._any_address else "localhost, 127.0.0.1 or [::1]"
-        return f"this port does not answer to the host name of the request: use {own}, or add the name to {self._setting}"
+        return (
+            f"this port does not answer to the host name of the request: use {own}, or add the name to {self._setting}"
+        )
 
     def allow(self, hosts: Sequence[str]) -> bool:
         """Returns whether a request with these Host headers is allowed; there must be one."""

@@ -40,7 +40,7 @@ SILENT_SECONDS: Final = 600.0
 PING_SECONDS: Final = 20.0
 """Seconds between two pings; half of them later a client that has not answered counts as gone."""
 REQUEST_SECONDS: Final = 30.0
-"""Seconds after which a connection without a complete request is closed."""
+"""Seconds in which the body of a request comes, and after which a connection without a request is closed."""
 STOP_SECONDS: Final = 1.0
 MAX_LINE_BYTES: Final = 4096
 MAX_HEADERS: Final = 64
@@ -63,6 +63,7 @@ class WebDoor:
         idle_seconds: See `IDLE_SECONDS`.
         silent_seconds: See `SILENT_SECONDS`.
         ping_seconds: See `PING_SECONDS`.
+        request_seconds: See `REQUEST_SECONDS`.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class WebDoor:
         idle_seconds: float = IDLE_SECONDS,
         silent_seconds: float = SILENT_SECONDS,
         ping_seconds: float = PING_SECONDS,
+        request_seconds: float = REQUEST_SECONDS,
     ) -> None:
         self._address = address
         self._settings = settings
@@ -83,9 +85,10 @@ class WebDoor:
         self._idle_seconds = idle_seconds
         self._silent_seconds = silent_seconds
         self._ping_seconds = ping_seconds
+        self._request_seconds = request_seconds
         self._gateway: Gateway
         self._sessions: Sessions
-        self._talks: dict[asyncio.Task[object], web.WebSocketResponse] = {}
+        self._talks: dict[asyncio.Task[None], web.WebSocketResponse] = {}
         self._connections: Connections | None = None
         self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None
@@ -110,7 +113,7 @@ class WebDoor:
             handler_cancellation=True,
             access_log=None,
             logger=_silent(),
-            keepalive_timeout=max(REQUEST_SECONDS, self._idle_seconds),
+            keepalive_timeout=max(self._request_seconds, self._idle_seconds),
             lingering_time=STOP_SECONDS,
             max_line_size=MAX_LINE_BYTES,
             max_field_size=MAX_LINE_BYTES,
@@ -176,14 +179,13 @@ class WebDoor:
         if not socket.can_prepare(request):
             raise Refused(426, "/v1/play is for WebSocket; post messages to /v1/play/SESSION")
         conversation = self._gateway.accept("websocket", _peer(request))
-        task = asyncio.current_task()
         try:
             await socket.prepare(request)
-            if task is not None:
-                self._talks[task] = socket
-            await self._talk(socket, form, conversation)
+            talk = asyncio.create_task(self._talk(socket, form, conversation))
+            self._talks[talk] = socket
+            talk.add_done_callback(self._talks.pop)
+            await talk
         finally:
-            self._talks.pop(task, None)
             conversation.leave(HUNG_UP)
         await socket.close(message=conversation.goodbye.encode("ascii", "replace")[:_MAX_REASON_BYTES])
         return socket
@@ -191,7 +193,11 @@ class WebDoor:
     async def _talk(self, socket: web.WebSocketResponse, form: Form, conversation: Conversation) -> None:
         """Answers a client until it leaves or the conversation is over."""
         coming = asyncio.create_task(socket.receive())
-        conversation.hang_up = lambda: coming.cancel()
+
+        def hang_up() -> None:
+            coming.cancel()
+
+        conversation.hang_up = hang_up
         try:
             while True:
                 await asyncio.wait([coming], timeout=self._silent_seconds)
@@ -240,7 +246,11 @@ class WebDoor:
         if form is None:
             kinds = " or ".join(each.content_type for each in FORMS)
             raise Refused(415, f"a message has the Content-Type {kinds}")
-        body = await request.read()
+        try:
+            async with asyncio.timeout(self._request_seconds):
+                body = await request.read()
+        except TimeoutError:
+            raise Refused(408, f"the message did not come within {self._request_seconds:g} s") from None
         try:
             message = form.read(body)
         except BadClientData as error:
@@ -285,7 +295,9 @@ def _content(message: WSMessage, form: Form, most: int) -> str | bytes:
     content: str | bytes = message.data
     size = len(content) if isinstance(content, bytes) or len(content) > most else len(content.encode())
     if size > most:
-        raise BadClientData(f"a message of {size} bytes is over {most} (--max-message-bytes); send fewer agents in each")
+        raise BadClientData(
+            f"a message of {size} bytes is over {most} (--max-message-bytes); send fewer agents in each"
+        )
     return content
 
 

@@ -60,10 +60,14 @@ class JsonForm:
         try:
             text = content if isinstance(content, str) else content.decode("utf-8")
             if text.count("{") + text.count("[") > MAX_FIELDS:
-                raise BadClientData(f"a message has more than {MAX_FIELDS} objects and lists; send the agents of a behavior in one entry")
+                raise BadClientData(
+                    f"a message has more than {MAX_FIELDS} objects and lists; send the agents of a behavior in one entry"
+                )
             return json_format.Parse(text, PlayRequest(), max_recursion_depth=MAX_DEPTH)
         except (json_format.ParseError, ValueError, TypeError, AttributeError, RecursionError) as error:
-            raise BadClientData(f"a text is not a rollcast.v1.PlayRequest in JSON: {_first_line(error)}; see CLIENTS.md") from None
+            raise BadClientData(
+                f"a text is not a rollcast.v1.PlayRequest in JSON: {_first_line(error)}; see CLIENTS.md"
+            ) from None
 
     def write(self, response: PlayResponse) -> Content:
         """Returns the text of an answer."""

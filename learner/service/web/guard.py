@@ -75,6 +75,7 @@ def make_guard(hosts: AllowedHosts, *, count: Callable[[str], object] = str) -> 
         hosts: The hosts that requests may be for.
         count: Counts an error by its reason of the protocol.
     """
+
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         try:

@@ -178,14 +178,34 @@ def test_a_request_that_is_refused(name: str, options: dict[str, Any], status: i
     asyncio.run(talk())
 
 
+def test_a_body_that_does_not_come() -> None:
+    """A client that sends its message too slowly gets no place to do so."""
+
+    async def talk() -> None:
+        async with serving(request_seconds=1.0) as (gateway, address):
+            host, _, port = address.rpartition(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            head = f"POST /v1/play/{NAME} HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n"
+            writer.write(f"{head}Content-Length: 100\r\n\r\n{{".encode())
+            assert (await reader.readline()).split(b" ")[1] == b"408"
+            assert await reader.read()  # to the end: the connection is closed
+            writer.close()
+            assert gateway.conversations == []
+
+    asyncio.run(talk())
+
+
 def test_a_method_that_does_not_exist() -> None:
     """Another method is refused with the ones that there are."""
 
     async def talk() -> None:
-        async with serving() as (_, address), ClientSession() as session:
-            async with session.put(f"http://{address}/v1/play/{NAME}", json=FIRST) as answer:
-                await refused(answer, 405, "Method Not Allowed")
-                assert answer.headers["Allow"] == "DELETE,POST"
+        async with (
+            serving() as (_, address),
+            ClientSession() as session,
+            session.put(f"http://{address}/v1/play/{NAME}", json=FIRST) as answer,
+        ):
+            await refused(answer, 405, "Method Not Allowed")
+            assert answer.headers["Allow"] == "DELETE,POST"
 
     asyncio.run(talk())
 

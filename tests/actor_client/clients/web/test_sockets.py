@@ -52,11 +52,14 @@ def test_a_client_that_speaks_bytes() -> None:
     """The binary subprotocol carries the serialized messages."""
 
     async def talk() -> None:
-        async with serving() as (_, address), ClientSession() as session:
-            async with session.ws_connect(f"ws://{address}/v1/play", protocols=("other", BINARY, JSON)) as socket:
-                assert socket.protocol == BINARY
-                await socket.send_bytes(binary({**HELLO, **STEP}))
-                answer = PlayResponse.FromString(await socket.receive_bytes())
+        async with (
+            serving() as (_, address),
+            ClientSession() as session,
+            session.ws_connect(f"ws://{address}/v1/play", protocols=("other", BINARY, JSON)) as socket,
+        ):
+            assert socket.protocol == BINARY
+            await socket.send_bytes(binary({**HELLO, **STEP}))
+            answer = PlayResponse.FromString(await socket.receive_bytes())
         assert answer.environment.seed == 7
         assert list(answer.actions[0].agents) == [0]
 
@@ -72,7 +75,9 @@ def test_a_subprotocol_that_nobody_knows(protocols: tuple[str, ...]) -> None:
             with pytest.raises(WSServerHandshakeError) as caught:
                 await session.ws_connect(f"ws://{address}/v1/play", protocols=protocols)
             assert caught.value.status == 400
-            async with session.get(f"http://{address}/v1/play", headers={"Sec-WebSocket-Protocol": ",".join(protocols)}) as said:
+            async with session.get(
+                f"http://{address}/v1/play", headers={"Sec-WebSocket-Protocol": ",".join(protocols)}
+            ) as said:
                 assert said.status == 400
                 assert "rollcast.v1.json and rollcast.v1.binary" in (await said.json())["goodbye"]
             async with session.get(f"http://{address}/v1/play", headers={"Sec-WebSocket-Protocol": JSON}) as said:
@@ -103,7 +108,11 @@ def test_a_subprotocol_that_nobody_knows(protocols: tuple[str, ...]) -> None:
         (BINARY, b"\xff\xff", "2 bytes are not a rollcast.v1.PlayRequest"),
         (BINARY, b"\x12\0" * 70_000, "more than 65536 fields"),
         (JSON, " " * (MAX_MESSAGE_BYTES + 1), f"{MAX_MESSAGE_BYTES + 1} bytes is over {MAX_MESSAGE_BYTES}"),
-        (JSON, '"' + "ä" * (MAX_MESSAGE_BYTES // 2) + '"', f"{MAX_MESSAGE_BYTES + 2} bytes is over {MAX_MESSAGE_BYTES}"),
+        (
+            JSON,
+            '"' + "ä" * (MAX_MESSAGE_BYTES // 2) + '"',
+            f"{MAX_MESSAGE_BYTES + 2} bytes is over {MAX_MESSAGE_BYTES}",
+        ),
         (BINARY, b"\0" * (MAX_MESSAGE_BYTES + 1), f"{MAX_MESSAGE_BYTES + 1} bytes is over {MAX_MESSAGE_BYTES}"),
     ],
 )
@@ -146,14 +155,17 @@ def test_messages_that_do_not_wait() -> None:
     """Messages that came before the answer to an earlier one are answered in turn."""
 
     async def talk() -> None:
-        async with serving() as (_, address), ClientSession() as session:
-            async with session.ws_connect(f"ws://{address}/v1/play", protocols=(BINARY,)) as socket:
-                await socket.send_bytes(binary({**HELLO, **STEP}))
-                for agent in range(1, 50):
-                    message = PlayRequest()
-                    message.steps.add(behavior="CartPole", agents=[agent])
-                    await socket.send_bytes(message.SerializeToString())
-                answers = [PlayResponse.FromString(await socket.receive_bytes()) for _ in range(50)]
+        async with (
+            serving() as (_, address),
+            ClientSession() as session,
+            session.ws_connect(f"ws://{address}/v1/play", protocols=(BINARY,)) as socket,
+        ):
+            await socket.send_bytes(binary({**HELLO, **STEP}))
+            for agent in range(1, 50):
+                message = PlayRequest()
+                message.steps.add(behavior="CartPole", agents=[agent])
+                await socket.send_bytes(message.SerializeToString())
+            answers = [PlayResponse.FromString(await socket.receive_bytes()) for _ in range(50)]
         assert [answer.actions[0].agents[0] for answer in answers] == list(range(50))
 
     asyncio.run(talk())
@@ -170,7 +182,8 @@ def test_a_client_that_leaves_while_it_waits(is_cut: bool) -> None:
             await socket.send_json({**HELLO, **STEP})
             await gateway.asked.wait()
             if is_cut:
-                assert (connection := socket._conn) is not None
+                connection = socket._conn
+                assert connection is not None
                 assert connection.transport is not None
                 connection.transport.abort()
             else:

@@ -65,6 +65,17 @@ class Training:
         assert self.gateway.wait() == 0, self.said(*clients)
         return [self._goodbye(client) for client in clients]
 
+    def is_trained_by(self, client: Child, agents: int) -> None:
+        """Waits for the end of a run with one client, whose steps are those in the books of the gateway.
+
+        Args:
+            client: The client.
+            agents: How many act in one message: the last actions may come when the gateway takes no report any more.
+        """
+        (steps,) = self.ends(client)
+        (books,) = self.gateway.events("books")[-1:]
+        assert steps - agents <= books["produced"] <= steps, (steps, books)
+
     def said(self, *others: Child) -> str:
         """Returns the end of what everyone said, for messages."""
         return "\n".join(child.said() for child in (self.learner, self.gateway, *others))

@@ -14,7 +14,19 @@ from rollcast.v1.client_pb2 import AgentActions, Environment, PlayRequest, PlayR
 from actor_client.clients.messages import BadClientData
 from actor_client.clients.web.forms import FORMS, JSON, MAX_DEPTH, BinaryForm, Form
 
-NAMES = ("hello", "steps", "statistics", "behaviors", "observations", "values", "states", "agents", "data", "shape", "x")
+NAMES = (
+    "hello",
+    "steps",
+    "statistics",
+    "behaviors",
+    "observations",
+    "values",
+    "states",
+    "agents",
+    "data",
+    "shape",
+    "x",
+)
 VALUES: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4),

@@ -14,6 +14,7 @@ from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from actor_client.clients.metrics import ClientMetrics
 from actor_client.connection.books import ActorSnapshot
 from actor_client.counts import AgentCounts
 from actor_client.metrics import ActorBuild, ActorMetrics
@@ -71,9 +72,10 @@ def learner_text() -> bytes:
 
 
 def actor_text() -> bytes:
-    """Returns what an actor of Unity players exports, and every other but for the players."""
+    """Returns what actors of Unity players and of clients export, and every other but for those."""
     metrics = ActorMetrics(ActorBuild("0.1.0", "abc", "CartPole-v1"), ActorSnapshot)
     metrics.registry.register(PlayerMetrics((), AgentCounts, int))
+    metrics.registry.register(ClientMetrics(lambda: None))
     return metrics.exposition()
 
 

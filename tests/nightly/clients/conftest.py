@@ -23,6 +23,7 @@ class Training:
 
     Args:
         processes: Starts them.
+        options: Of the gateway.
         target_return: The run ends there.
         rollcast: Keys of the block of that name in the run file.
 
@@ -34,8 +35,11 @@ class Training:
         run_file: The run file.
     """
 
-    def __init__(self, processes: Processes, *, target_return: float = TARGET_RETURN, **rollcast: Any) -> None:
+    def __init__(
+        self, processes: Processes, *options: str, target_return: float = TARGET_RETURN, **rollcast: Any
+    ) -> None:
         self.processes = processes
+        self._options = options
         self.run_file = write_run(processes.folder, {NAME: cartpole()}, target_return=target_return, **rollcast)
         self.learner: LearnerProcess = processes.learner(self.run_file)
         port = reserve_ports(2)
@@ -47,7 +51,7 @@ class Training:
         """Starts the gateway, at the same addresses again after a kill."""
         listen = ("--listen", self.grpc, "--web", self.web, "--metrics-address", "off")
         line = ("-m", "actor_client", "clients", *listen, "--log-format", "json", "--name", "gateway")
-        self.gateway = self.processes.python("gateway", *line, "--learner", self.learner.address)
+        self.gateway = self.processes.python("gateway", *line, "--learner", self.learner.address, *self._options)
 
     def ends(self, *clients: Child) -> list[int]:
         """Waits until the run has reached its target, and everything ends normally; returns the steps that each client says.
@@ -60,6 +64,17 @@ class Training:
         assert summary["mean_return_100"] >= TARGET_RETURN, summary
         assert self.gateway.wait() == 0, self.said(*clients)
         return [self._goodbye(client) for client in clients]
+
+    def is_trained_by(self, client: Child, agents: int) -> None:
+        """Waits for the end of a run with one client, whose steps are those in the books of the gateway.
+
+        Args:
+            client: The client.
+            agents: How many act in one message: the last actions may come when the gateway takes no report any more.
+        """
+        (steps,) = self.ends(client)
+        (books,) = self.gateway.events("books")[-1:]
+        assert steps - agents <= books["produced"] <= steps, (steps, books)
 
     def said(self, *others: Child) -> str:
         """Returns the end of what everyone said, for messages."""

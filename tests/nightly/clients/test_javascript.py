@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.e2e.processes import ROOT, Child
+from tests.e2e.processes import ROOT, Child, wait_until
 from tests.nightly.browser.webdriver import Browser, driver_in
 from tests.nightly.clients.conftest import Training, program
 from tests.nightly.clients.physics import compare
@@ -46,6 +46,7 @@ def test_it_trains_by_posting(training: Training) -> None:
 
 def test_a_page_trains_to_the_target(training: Training, tmp_path: Path) -> None:
     """A browser that opens the gateway's page trains the run to its end, without a complaint in its console."""
+    wait_until(lambda: len(training.gateway.events("listening")) == 2, "both doors are open", said=training.said)
     with driver_in(tmp_path) as driver:
         window = Browser(driver, tmp_path / "profile")
         try:

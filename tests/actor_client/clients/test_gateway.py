@@ -71,9 +71,7 @@ def test_clients_share_a_run_of_the_policy() -> None:
     """Those that wait are answered by one run of it."""
     with ScriptedLearner() as learner, serving(learner) as served, playing(served, 3) as players:
         coming = [player.soon(client_pb2.PlayRequest(steps=[report()])) for player in players]
-        learner.wait_until(
-            lambda: len(list(served.gateway._loop)[0].waiting) == 3 if list(served.gateway._loop) else False
-        )
+        learner.wait_until(lambda: sum(len(runner.waiting) for runner in list(served.gateway._loop)) == len(players))
         served.publish()
         for each in coming:
             assert each.result(20.0).actions

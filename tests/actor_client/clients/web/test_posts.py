@@ -151,6 +151,22 @@ def test_the_end_of_the_gateway() -> None:
     asyncio.run(talk())
 
 
+def test_an_end_amid_an_answer() -> None:
+    """A client whose answer is on its way when the gateway ends gets the answer, and the goodbye for its next message."""
+
+    async def talk() -> None:
+        async with serving() as (gateway, address), ClientSession() as session:
+            gateway.held = asyncio.get_running_loop().create_future()
+            waiting = asyncio.create_task(post(session, address, FIRST))
+            await gateway.asked.wait()
+            gateway.held.set_result(PlayResponse(reset=True))
+            gateway.end("the run is over")
+            assert await waiting == (200, {"reset": True})
+            assert await post(session, address, STEP) == (200, {"goodbye": "the run is over"})
+
+    asyncio.run(talk())
+
+
 @pytest.mark.parametrize(
     ("name", "options", "status", "fault"),
     [

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientResponse, ClientSession, WSServerHandshakeError
 from rollcast.v1.client_pb2 import PlayResponse
+from structlog.testing import capture_logs
 
 from actor_client.exits import ActorError, ExitCode
 from tests.actor_client.clients.web.messages import ENDED, HELLO, JSON, STEP, binary
@@ -245,8 +246,13 @@ def test_pages_of_other_origins(origin: str) -> None:
                     await refused(answer, 403, "--allow-origin")
                     assert not [name for name in answer.headers if name.startswith("Access-Control")]
             assert gateway.conversations == []
+            assert gateway.counts.refused == 4
 
-    asyncio.run(talk())
+    with capture_logs() as lines:
+        asyncio.run(talk())
+    [line] = lines  # of four: strangers must not fill the log
+    assert (line["event"], line["peer"]) == ("client_refused", "127.0.0.1")
+    assert "--allow-origin" in line["reason"]
 
 
 def test_two_origins_are_none() -> None:

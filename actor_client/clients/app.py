@@ -13,6 +13,7 @@ from actor_client.clients.access import ClientAccess
 from actor_client.clients.doors import Door, DoorSettings
 from actor_client.clients.gateway import Gateway, GatewayLimits
 from actor_client.clients.grpc_door import GrpcDoor
+from actor_client.command_line import missing_extra
 from actor_client.connection.session import RunInfo
 from actor_client.endings import Actor
 from actor_client.exits import ActorError, ExitCode
@@ -58,6 +59,8 @@ class ClientsAdapter(AgentAdapter):
             raise ActorError(ExitCode.USAGE, str(error)) from None
         door = DoorSettings(settings.max_message_bytes, settings.max_clients + _SPARE_CONNECTIONS, security)
         self._doors: list[Door] = [GrpcDoor(settings.listen, door)]
+        if settings.web is not None:
+            self._doors.append(_web_door(settings.web, door, settings))
 
     def _security(self) -> ServerSecurity | None:
         """Returns the certificate that clients see; None for plain text.
@@ -107,6 +110,19 @@ class ClientsAdapter(AgentAdapter):
         from actor_client.clients.metrics import ClientMetrics  # noqa: PLC0415 - loads prometheus_client
 
         return ClientMetrics(lambda: self._gateway)
+
+
+def _web_door(address: str, door: DoorSettings, settings: ClientsSettings) -> Door:
+    """Returns the door for WebSocket and HTTP.
+
+    Raises:
+        ActorError: aiohttp is not installed (MISSING_EXTRA).
+    """
+    try:
+        from actor_client.clients.web.door import WebDoor  # noqa: PLC0415 - a gateway for gRPC alone needs no aiohttp
+    except ModuleNotFoundError as error:
+        raise missing_extra(error, "clients") from None
+    return WebDoor(address, door, origins=settings.allow_origin, hosts=settings.allow_host)
 
 
 def _say_problem(problem: str) -> None:

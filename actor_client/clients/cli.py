@@ -20,7 +20,23 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--listen", metavar="HOST:PORT", help="address for clients with gRPC (default: 127.0.0.1:50052)"
     )
-    parser.add_argument("--web", metavar="HOST:PORT", help="address for clients with WebSocket or HTTP (default: none)")
+    parser.add_argument(
+        "--web",
+        metavar="HOST:PORT",
+        help="address for clients with WebSocket or HTTP, and of a page that is a client (default: none)",
+    )
+    parser.add_argument(
+        "--allow-origin",
+        metavar="ORIGIN",
+        action="append",
+        help="let pages of this server be clients of --web, as https://play.example; may be repeated",
+    )
+    parser.add_argument(
+        "--allow-host",
+        metavar="NAME",
+        action="append",
+        help="a further host name by which clients reach --web; may be repeated",
+    )
     parser.add_argument("--max-clients", metavar="N", help="most clients at once (default: 1024)")
     parser.add_argument(
         "--max-message-bytes", metavar="N", help="largest message of a client in bytes (default: 4194304)"
@@ -47,4 +63,5 @@ COMMAND: Final = Command(
     DESCRIPTION,
     add_flags,
     "actor_client.clients.app:run_clients",
+    "clients",
 )

@@ -4,9 +4,11 @@ A transport runs in the gateway's event loop, and has one conversation for each 
 
     conversation = gateway.accept("websocket", peer)
     try:
-        while not conversation.is_over:
+        while True:
             answer = await conversation.exchange(parsed(data))      # a message of the client
             ...                                                     # the transport sends the answer
+            if answer.goodbye:                                      # not `is_over`: it may have ended after this answer
+                break
     except BadClientData as error:                                  # of `parsed`, or what the transport found
         answer = conversation.refuse(str(error))                    # the goodbye, which it sends too
     finally:
@@ -93,7 +95,7 @@ class Conversation:
 
     @property
     def is_over(self) -> bool:
-        """True once the last answer was given: the transport sends it, and closes."""
+        """True once it has ended; an answer that was on its way then is not the last one, the next has the goodbye."""
         return bool(self.goodbye)
 
     async def exchange(self, request: client_pb2.PlayRequest) -> client_pb2.PlayResponse:

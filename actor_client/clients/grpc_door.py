@@ -85,7 +85,7 @@ class GrpcDoor:
                     await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
                 answer = await conversation.exchange(request)
                 await context.write(answer.SerializeToString())
-                if conversation.is_over:
+                if answer.goodbye:
                     return
         finally:
             conversation.leave("its stream ended")

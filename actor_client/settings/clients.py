@@ -1,5 +1,6 @@
 """Settings of `rollcast act clients`."""
 
+import re
 from pathlib import Path
 from typing import Final, Self
 
@@ -7,12 +8,13 @@ from pydantic import Field, field_validator, model_validator
 from rollcast.addresses import is_loopback, split_address
 from rollcast.limits import MAX_CHUNK_BYTES
 
-from actor_client.settings.commands import CommonSettings, Script
+from actor_client.settings.commands import CommonSettings, Names, Script
 
 DEFAULT_LISTEN: Final = "127.0.0.1:50052"
 LEAST_MESSAGE_BYTES: Final = 4096
 MOST_MESSAGE_BYTES: Final = 2**30
 MOST_CLIENTS: Final = 16384
+_ORIGIN_FORM: Final = re.compile(r"null|[A-Za-z][A-Za-z0-9+.-]*://[A-Za-z0-9._:\[\]-]+")
 
 
 class ClientsSettings(CommonSettings):
@@ -20,6 +22,8 @@ class ClientsSettings(CommonSettings):
 
     listen: str = DEFAULT_LISTEN
     web: str | None = None
+    allow_origin: Names = ()
+    allow_host: Names = ()
     max_clients: int = Field(default=1024, ge=1, le=MOST_CLIENTS)
     max_message_bytes: int = Field(default=MAX_CHUNK_BYTES, ge=LEAST_MESSAGE_BYTES, le=MOST_MESSAGE_BYTES)
     window_ms: float = Field(default=2.0, ge=0, le=1000, allow_inf_nan=False)
@@ -33,6 +37,16 @@ class ClientsSettings(CommonSettings):
     def _check_listen(cls, value: str | None) -> str | None:
         if value is not None:
             split_address(value)
+        return value
+
+    @field_validator("allow_origin")
+    @classmethod
+    def _check_origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for origin in value:
+            if _ORIGIN_FORM.fullmatch(origin) is None:
+                raise ValueError(
+                    f"{origin!r} is no origin; write it as a browser does, such as https://play.example:8443"
+                )
         return value
 
     @model_validator(mode="after")

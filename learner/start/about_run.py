@@ -31,10 +31,12 @@ class AboutRun:
     Args:
         folder: Run folder.
         loaded: The settings and their sources.
+        clients_page: Address of the page on which a browser is a client; empty if there is none.
     """
 
-    def __init__(self, folder: Path, loaded: LoadedRun) -> None:
+    def __init__(self, folder: Path, loaded: LoadedRun, clients_page: str = "") -> None:
         self._folder = folder
+        self._clients_page = clients_page
         self._results_dir = Path(loaded.options.checkpoint_settings.results_dir)
         self._settings = [
             {
@@ -58,6 +60,7 @@ class AboutRun:
         return {
             "folder": printable(str(self._folder.absolute())),
             "tensorboard": printable(self._tensorboard),
+            "clients_page": self._clients_page,
             "settings": self._settings,
             "events": list(islice(newest_events(self._folder, _TAIL_BYTES), MAX_EVENTS)),
             "runs": [asdict(run) for run in runs[:MAX_RUNS]],

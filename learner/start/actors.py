@@ -179,6 +179,10 @@ class ActorsRequest(Protocol):
     def names(self) -> Sequence[str]:
         """Names of the actors."""
 
+    @property
+    def page(self) -> str:
+        """Address of the page on which a browser is a client; empty if there is none."""
+
     def another_machine(self, address: str) -> str:
         """Returns how other machines join a run, as a line for the user; empty to say nothing."""
 
@@ -197,6 +201,7 @@ class TrainingActors:
     Attributes:
         may_move: Whether the learner may take another port, because the user did not choose the one in use.
         chosen: The settings that were chosen, as a line for the user; empty for a run file of the user.
+        page: Address of the page on which a browser is a client; empty if there is none.
         tokens: Tokens by which a learner with TLS knows these actors; none if the user gave them an identity.
         error: The error of the last actor, if all have ended by themselves and it has failed.
     """
@@ -210,6 +215,7 @@ class TrainingActors:
         self._on_end: Callable[[], object] = str
         self.may_move = request.may_move
         self.chosen = request.chosen
+        self.page = request.page
         self._identity = OwnIdentity(request.service, request.arguments)
         self.tokens = self._identity.tokens
         self.error: UserError | None = None
@@ -279,6 +285,7 @@ class TrainingRequest:
         may_move: Whether the learner may take another port, because the user did not choose the one in use.
         flags: Flags of an actor with the same environment, for a shell.
         chosen: The settings that were chosen, as a line for the user; empty for a run file of the user.
+        page: Empty: there are no clients.
     """
 
     env: str
@@ -288,6 +295,7 @@ class TrainingRequest:
     may_move: bool
     flags: str
     chosen: str
+    page: str = ""
 
     def another_machine(self, address: str) -> str:
         """Returns how other machines join a run, as a line for the user.

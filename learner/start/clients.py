@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 
-from rollcast.addresses import reached_here
+from rollcast.addresses import reached_here, split_address
 
 from learner.shared.exits import ExitCode, UserError
 from learner.shared.settings.load import LoadedRun
@@ -38,6 +38,13 @@ class GatewayRequest:
     def names(self) -> list[str]:
         """The gateway's only name, so that it keeps its place in the run."""
         return [_NAME]
+
+    @property
+    def page(self) -> str:
+        """Address of the page on which a browser is a client; empty if there is none, or at a port that is not known yet."""
+        if self.web is None or not split_address(self.web)[1]:
+            return ""
+        return f"{'http' if self.service.identity_files.cert is None else 'https'}://{self.web}/"
 
     def another_machine(self, address: str) -> str:
         """Returns nothing: other machines are told how to join by a learner that waits for them."""
@@ -79,4 +86,9 @@ def gateway_of(parsed: argparse.Namespace, loaded: LoadedRun) -> GatewayRequest 
             ExitCode.USAGE,
             "--clients is for a run that trains, and inference is true in the run file: start rollcast act clients yourself",
         )
+    for flag, address in (("--clients", parsed.clients), ("--clients-web", parsed.clients_web)):
+        try:
+            split_address(address or "localhost:0")
+        except ValueError as error:
+            raise UserError(ExitCode.USAGE, f"{flag} {address} {error}") from None
     return GatewayRequest(parsed.clients, parsed.clients_web, loaded.options.rollcast)

@@ -93,7 +93,11 @@ class TrainingRun:
                 run_id=folder.run_id,
                 generation=opened.generation,
                 seed=opened.seed,
-                site=Site(folder.path, http_address_is_default(loaded), AboutRun(folder.path, loaded)),
+                site=Site(
+                    folder.path,
+                    http_address_is_default(loaded),
+                    AboutRun(folder.path, loaded, "" if actors is None else actors.page),
+                ),
                 snapshots=SnapshotFiles(folder.path),
                 session_key=session_key(folder.path),
                 history=open_learner_history(opened.generation),

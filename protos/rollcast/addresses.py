@@ -6,6 +6,8 @@ from typing import Final
 
 REUSES_ADDRESSES: Final = not hasattr(socket, "SO_EXCLUSIVEADDRUSE")
 """False on Windows: there ``SO_REUSEADDR`` would allow a port in use, and closing connections do not block a port."""
+BACKLOG: Final = 64
+"""Most connections that wait to be accepted."""
 _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - compared, not bound
 
 
@@ -53,6 +55,27 @@ def reached_here(address: str) -> str:
 def reuse_address(listening: socket.socket) -> None:
     """Lets a socket use a port whose earlier connections are still closing, but never one that is in use."""
     listening.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR), 1)
+
+
+def listen_on(address: str) -> socket.socket:
+    """Returns a socket that listens at the first address of a name ``host:port``, without blocking; port 0 takes any free port.
+
+    Raises:
+        OSError: The name has no address, or the address is in use.
+    """
+    host, port = split_address(address)
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, kind, protocol, _, where = found[0]
+    bound = socket.socket(family, kind, protocol)
+    try:
+        reuse_address(bound)  # old connections of an earlier process do not matter
+        bound.setblocking(False)
+        bound.bind(where)
+        bound.listen(BACKLOG)  # two sockets may be bound to one port, but only one can listen
+    except OSError:
+        bound.close()
+        raise
+    return bound
 
 
 def is_loopback(host: str) -> bool:

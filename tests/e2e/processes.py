@@ -65,6 +65,7 @@ class Child:
         environment: Added to the environment.
         cwd: Its working folder.
         python: The interpreter, of another installation; None for the one of the tests.
+        program: Gets the arguments in place of an interpreter.
     """
 
     def __init__(
@@ -76,14 +77,16 @@ class Child:
         cwd: Path = ROOT,
         *,
         python: Path | None = None,
+        program: Path | None = None,
     ) -> None:
         self.name = name
         self._files = folder / f"{name}.out", folder / f"{name}.err"
         whole = {**command_environment(), **(environment or {})}
+        # -P: the packages of the working folder must not take the place of those of another installation.
+        interpreter = [sys.executable] if python is None else [str(python), "-P"]
         with self._files[0].open("wb") as out, self._files[1].open("wb") as err:
             self.process = subprocess.Popen(
-                # -P: the packages of the working folder must not take the place of those of another installation.
-                [sys.executable, *arguments] if python is None else [str(python), "-P", *arguments],
+                [*(interpreter if program is None else [str(program)]), *arguments],
                 cwd=cwd,
                 env=whole,
                 stdin=subprocess.DEVNULL,
@@ -302,6 +305,12 @@ class Processes:
     ) -> Child:
         """Starts an interpreter, in another working folder if one is given."""
         child = Child(name, arguments, self.folder, environment, cwd or self._cwd, python=python)
+        self._children.append(child)
+        return child
+
+    def program(self, name: str, program: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> Child:
+        """Starts another program than an interpreter."""
+        child = Child(name, arguments, self.folder, environment, self._cwd, program=program)
         self._children.append(child)
         return child
 

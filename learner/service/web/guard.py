@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ipaddress
 import secrets
-import socket
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
 import grpc
@@ -13,6 +11,8 @@ import structlog
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
 from rollcast.errors import NotAllowed, Unauthenticated, Unexpected, WireError
+from rollcast.http_connections import Connections
+from rollcast.http_hosts import AllowedHosts
 
 from learner.shared.observe.document import to_json
 
@@ -68,18 +68,13 @@ def json_answer(
     return web.Response(body=to_json(document), status=status, headers=headers, content_type="application/json")
 
 
-def make_guard(*, is_loopback: bool, names: Collection[str] = (), count: Callable[[str], object] = str) -> Middleware:
+def make_guard(hosts: AllowedHosts, *, count: Callable[[str], object] = str) -> Middleware:
     """Returns the outermost middleware.
 
-    It refuses requests for another host than the learner's, so that a page of another site whose name was pointed here
-    (DNS rebinding) can read nothing.
-
     Args:
-        is_loopback: Whether only this machine reaches the port; then no address but a loopback one is allowed.
-        names: Further allowed host names.
+        hosts: The hosts that requests may be for.
         count: Counts an error by its reason of the protocol.
     """
-    hosts = AllowedHosts(names, any_address=not is_loopback)
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -107,6 +102,17 @@ def make_guard(*, is_loopback: bool, names: Collection[str] = (), count: Callabl
     return guard
 
 
+def marked(connections: Connections) -> Middleware:
+    """Returns the middleware that tells which connections are being answered."""
+
+    @web.middleware
+    async def mark(request: web.Request, handler: Handler) -> web.StreamResponse:
+        with connections.answering(request.protocol):
+            return await handler(request)
+
+    return mark
+
+
 def without_expectations(handler: ServerHandler) -> ServerHandler:
     """Returns a handler that refuses every ``Expect`` header but ``100-continue``.
 
@@ -124,46 +130,6 @@ def without_expectations(handler: ServerHandler) -> ServerHandler:
         return answer
 
     return refuse_or_handle
-
-
-class AllowedHosts:
-    """The host names that a request may be for, with any port: a tunnel may use another one.
-
-    A port that other machines reach also accepts any IP address. The address of a machine behind a published port of a
-    container is unknown here, and a page cannot rebind an address: that needs a name.
-
-    Args:
-        names: Host names, in addition to those of this machine.
-        any_address: Whether addresses beyond loopback, and this machine's name, are allowed.
-    """
-
-    def __init__(self, names: Collection[str], *, any_address: bool) -> None:
-        own = [socket.gethostname()] if any_address else []
-        self._names = frozenset(_canonical(name) for name in ("localhost", *own, *names))
-        self._any_address = any_address
-
-    @property
-    def refusal(self) -> str:
-        """Text of a refusal. It names no host, because anyone can read it."""
-        own = "an IP address or localhost" if self._any_address else "localhost, 127.0.0.1 or [::1]"
-        return f"this port does not answer to the host name of the request: use {own}, or add the name to rollcast.http_hosts"
-
-    def allow(self, hosts: Sequence[str]) -> bool:
-        """Returns whether a request with these Host headers is allowed; there must be one."""
-        if len(hosts) != 1:
-            return False
-        name = hosts[0].rpartition(":")[0] if hosts[0].rpartition("]")[2].count(":") else hosts[0]
-        if _canonical(name) in self._names:
-            return True
-        try:
-            address = ipaddress.ip_address(name.strip("[]"))
-        except ValueError:
-            return False
-        return address.is_loopback or (self._any_address and not address.is_unspecified)
-
-
-def _canonical(name: str) -> str:
-    return name.lower().removesuffix(".")
 
 
 def _counted(error: Exception, request: web.Request) -> str:

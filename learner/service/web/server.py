@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import ipaddress
 import logging
 import socket
 from typing import Final
 
 import structlog
 from aiohttp import web
-from rollcast.addresses import reuse_address, split_address
+from rollcast.addresses import listen_on, split_address
+from rollcast.http_connections import Connection, Connections
+from rollcast.http_hosts import AllowedHosts
 
 from learner.service.identity.setup import Identity
-from learner.service.web.connections import Connection, Connections
-from learner.service.web.guard import MAX_BODY_BYTES, make_guard, without_expectations
+from learner.service.web.guard import MAX_BODY_BYTES, make_guard, marked, without_expectations
 from learner.service.web.hooks import WebHooks
 from learner.service.web.operator_token import OperatorToken
 from learner.service.web.routes import Routes, load_page
 from learner.shared.exits import ExitCode, UserError
-from learner.shared.settings.addresses import is_local, with_port
+from learner.shared.settings.addresses import with_port
 
 MAX_CONNECTIONS: Final = 128
 IDLE_SECONDS: Final = 30.0
@@ -29,7 +29,6 @@ MAX_LINE_BYTES: Final = 4096
 MAX_HEADERS: Final = 64
 STOP_SECONDS: Final = 1.0
 FAREWELL_SECONDS: Final = 1.5
-BACKLOG: Final = 64
 
 log = structlog.get_logger(__name__)
 
@@ -86,9 +85,9 @@ class WebServer:
         access, security = self._identity.access, self._identity.security
         context = None if security is None else security.http_context(require_certificate=not access.has_tokens)
         self._connections = connections = Connections(self._max_connections, context)
-        names = (*self._hosts, *_own_name(self.address))
-        guard = make_guard(is_loopback=is_local(self.address), names=names, count=self._hooks.count_error)
-        app = web.Application(middlewares=[connections.middleware, guard], client_max_size=MAX_BODY_BYTES)
+        hosts = AllowedHosts(self.address, self._hosts, setting="rollcast.http_hosts")
+        guard = make_guard(hosts, count=self._hooks.count_error)
+        app = web.Application(middlewares=[marked(connections), guard], client_max_size=MAX_BODY_BYTES)
         self._routes = Routes(self._hooks, self._token, load_page(), access, self._identity.audit)
         self._routes.add_to(app)
         quiet = logging.Logger("aiohttp")  # noqa: LOG001 - of its own, on purpose: strangers must not fill our log
@@ -111,7 +110,7 @@ class WebServer:
             raise RuntimeError("aiohttp created no server")
         server.request_handler = without_expectations(server.request_handler)
         self._server = await asyncio.get_running_loop().create_server(
-            lambda: Connection(connections, server), sock=listening, backlog=BACKLOG
+            lambda: Connection(connections, server), sock=listening
         )
         self.address = with_port(self.address, listening.getsockname()[1])
 
@@ -138,39 +137,18 @@ class WebServer:
 
     def _listen(self) -> socket.socket:
         try:
-            return bind(self.address)
+            return listen_on(self.address)
         except OSError as error:
             if not self._falls_back or error.errno not in {errno.EADDRINUSE, errno.EACCES}:
                 raise _cannot_listen(self.address, error) from None
         free = with_port(self.address, 0)
         try:
-            found = bind(free)
+            found = listen_on(free)
         except OSError as error:
             raise _cannot_listen(free, error) from None
         port = split_address(self.address)[1]
         log.warning("http_port_taken", port=port, taken_instead=found.getsockname()[1], setting="rollcast.http_address")
         return found
-
-
-def bind(address: str) -> socket.socket:
-    """Returns a socket bound to the first address of a name.
-
-    Raises:
-        OSError: The name has no address, or the address is in use.
-    """
-    host, port = split_address(address)
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    family, kind, protocol, _, where = found[0]
-    bound = socket.socket(family, kind, protocol)
-    try:
-        reuse_address(bound)  # old connections of an earlier learner do not matter
-        bound.setblocking(False)
-        bound.bind(where)
-        bound.listen(BACKLOG)  # two sockets may be bound to one port, but only one can listen
-    except OSError:
-        bound.close()
-        raise
-    return bound
 
 
 def require_free_http(address: str) -> None:
@@ -180,19 +158,9 @@ def require_free_http(address: str) -> None:
         UserError: The address is unavailable (PORT_IN_USE).
     """
     try:
-        bind(address).close()
+        listen_on(address).close()
     except OSError as error:
         raise _cannot_listen(address, error) from None
-
-
-def _own_name(address: str) -> tuple[str, ...]:
-    """Returns the name in an address ``host:port``, if its host is a name."""
-    host = split_address(address)[0]
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return (host,)
-    return ()
 
 
 def _cannot_listen(address: str, error: OSError) -> UserError:

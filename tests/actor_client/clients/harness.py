@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -14,6 +14,7 @@ from actor_client.clients.access import ClientAccess
 from actor_client.clients.doors import DoorSettings
 from actor_client.clients.gateway import Gateway, GatewayLimits
 from actor_client.clients.grpc_door import GrpcDoor
+from actor_client.clients.web.door import WebDoor
 from actor_client.connection.link import LearnerLink
 from actor_client.policy.actions import PolicyUnusable
 from tests.actor_client.acting import Acting, started_link
@@ -27,10 +28,12 @@ class Served(Acting):
     Attributes:
         gateway: The gateway.
         address: Where clients call.
+        web: Where those call that have no gRPC.
     """
 
     gateway: Gateway
     address: str
+    web: str
 
     def __init__(self, learner: ScriptedLearner, link: LearnerLink) -> None:
         super().__init__(learner, link, ends_with=PolicyUnusable)
@@ -83,13 +86,14 @@ def serving(
 
     async def serve() -> None:
         served.gateway = gateway = Gateway(link, run_info, limits, ClientAccess(token_file))
-        door = GrpcDoor("127.0.0.1:0", DoorSettings(max_message_bytes, limits.max_clients + 64))
-        served.address = await door.open(gateway)
-        is_open.set()
-        try:
+        settings = DoorSettings(max_message_bytes, limits.max_clients + 64)
+        async with AsyncExitStack() as stack:
+            doors = GrpcDoor("127.0.0.1:0", settings), WebDoor("127.0.0.1:0", settings)
+            for door in doors:
+                stack.push_async_callback(door.close)
+            served.address, served.web = [await door.open(gateway) for door in doors]
+            is_open.set()
             await gateway.run()
-        finally:
-            await door.close()
 
     with served.running(lambda: link.run(serve)):
         assert is_open.wait(DEAD_SECONDS)

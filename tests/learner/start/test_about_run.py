@@ -32,7 +32,7 @@ def test_settings_events_and_runs(tmp_path: Path) -> None:
     events = [{"event": "started"}, {"event": "actor_joined", "actor": "worker"}]
     folder = run_folder(results, "mine", progress=progress_of(), events=events)
     run_folder(results, "other", progress=progress_of())
-    about = AboutRun(folder, loaded_in(tmp_path))()
+    about = AboutRun(folder, loaded_in(tmp_path), "http://127.0.0.1:50053/")()
     settings = {row["name"]: row for row in about["settings"]}
     assert settings["behaviors.Walker.max_steps"] == {
         "name": "behaviors.Walker.max_steps",
@@ -43,6 +43,7 @@ def test_settings_events_and_runs(tmp_path: Path) -> None:
     assert [event["event"] for event in about["events"]] == ["actor_joined", "started"]
     assert {run["run_id"] for run in about["runs"]} == {"mine", "other"}
     assert about["tensorboard"] == f"tensorboard --logdir {results}"
+    assert about["clients_page"] == "http://127.0.0.1:50053/"
     json.dumps(about, allow_nan=False)
 
 

@@ -15,6 +15,7 @@ from tests.nightly.browser.webdriver import Browser
 ABOUT = {
     "folder": "/data/results/walk",
     "tensorboard": "tensorboard --logdir /data/results",
+    "clients_page": "http://0.0.0.0:50053/",
     "settings": [
         {"name": "behaviors.Walker.max_steps", "value": 777, "is_default": False},
         {"name": "behaviors.Walker.time_horizon", "value": 64, "is_default": True},
@@ -121,4 +122,5 @@ def test_settings_events_and_other_runs(browser: Browser) -> None:
             "ago",
         ]
         assert browser.text("#tensorboard") == ABOUT["tensorboard"]
+        assert browser.text("#clients-line") == "A browser that opens http://127.0.0.1:50053/ trains the policy, too."
         assert browser.complaints() == []

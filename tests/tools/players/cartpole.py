@@ -20,13 +20,15 @@ class CartPole(Simulation):
 
     Args:
         agents: How many.
+        sensor: Name of the observation.
     """
 
     branches = (2,)
     step_limit = 500
 
-    def __init__(self, agents: int = 8) -> None:
+    def __init__(self, agents: int = 8, sensor: str = "VectorSensor_size4") -> None:
         super().__init__(agents)
+        self._sensor = sensor
         self._state = np.zeros((agents, 4))
 
     def _begin(self, agent: int) -> None:
@@ -35,7 +37,7 @@ class CartPole(Simulation):
 
     def observe(self, agent: int) -> Sequence[observation_pb2.ObservationProto]:
         """Returns position, velocity, angle and angular velocity."""
-        return [vector(self._state[agent], "VectorSensor_size4")]
+        return [vector(self._state[agent], self._sensor)]
 
     def advance(self, agents: Whole, continuous: Floats, discrete: Whole) -> Outcome:
         """Pushes each cart to the left or to the right."""

@@ -82,6 +82,11 @@ PARTS = {
         (".ci/with-engine", *_alone("tests/nightly/stack")),
     ),
     "browser": Part("the status page", "Chromium", _alone("tests/nightly/browser")),
+    "clients": Part(
+        "clients in C++, GDScript and other languages, in their own runtimes",
+        "Debian's packages",
+        (*SUITE, "tests/nightly/clients"),
+    ),
     "stock": Part("run files beside ML-Agents' own code", "a package index once", (*SUITE, "tests/nightly/stock")),
     "simulators": Part(
         "environment packages with processes of their own",

@@ -1,4 +1,4 @@
-"""Bounds the connections of the HTTP port, so that neither idle nor slow clients occupy it, with TLS and without."""
+"""Bounds the connections of an HTTP port, so that neither idle nor slow clients occupy it, with TLS and without."""
 
 from __future__ import annotations
 
@@ -6,12 +6,9 @@ import asyncio
 import math
 import ssl
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
-
-from aiohttp import web
-from aiohttp.typedefs import Handler
-from aiohttp.web_protocol import RequestHandler
-from aiohttp.web_server import Server
 
 HANDSHAKE_SECONDS: Final = 5.0
 _FULL: Final = (
@@ -36,15 +33,19 @@ class Connections:
         self._limit = limit
         self.context = context
         self._waits_since: dict[Connection, float] = {}
-        self._handled: dict[RequestHandler, Connection] = {}
+        self._handled: dict[asyncio.BaseProtocol, Connection] = {}
 
-    @web.middleware
-    async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Records that a connection is being answered, and then that it waits again."""
-        connection = self._handled.get(request.protocol)
+    @contextmanager
+    def answering(self, handler: asyncio.BaseProtocol) -> Iterator[None]:
+        """Records that a connection is being answered, and, after the block, that it waits again.
+
+        Args:
+            handler: What answers its requests.
+        """
+        connection = self._handled.get(handler)
         self._note(connection, math.inf)
         try:
-            return await handler(request)
+            yield
         finally:
             self._note(connection, asyncio.get_running_loop().time())
 
@@ -55,7 +56,7 @@ class Connections:
         self._waits_since[connection] = asyncio.get_running_loop().time()
         return True
 
-    def begin(self, connection: Connection, handler: RequestHandler) -> None:
+    def begin(self, connection: Connection, handler: asyncio.Protocol) -> None:
         """Notes what answers the requests of a connection."""
         self._handled[handler] = connection
 
@@ -87,20 +88,20 @@ class Connections:
 
 
 class Connection(asyncio.Protocol):
-    """Passes what arrives on to aiohttp's protocol, after the handshake if there is TLS.
+    """Passes what arrives on to the protocol that answers it, after the handshake if there is TLS.
 
     Args:
         connections: All connections.
-        server: Creates aiohttp's protocol.
+        server: Creates what answers, such as aiohttp's protocol.
 
     Attributes:
         host: Address of the client.
-        handler: aiohttp's protocol; None before the handshake.
+        handler: What answers; None before the handshake.
     """
 
-    def __init__(self, connections: Connections, server: Server) -> None:
+    def __init__(self, connections: Connections, server: Callable[[], asyncio.Protocol]) -> None:
         self.host = ""
-        self.handler: RequestHandler | None = None
+        self.handler: asyncio.Protocol | None = None
         self._connections = connections
         self._server = server
         self._plain: asyncio.Transport | None = None

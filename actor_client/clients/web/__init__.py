@@ -1,0 +1,1 @@
+"""The door for clients that speak WebSocket or HTTP, pages in browsers among them."""

@@ -54,7 +54,9 @@ def test_addresses_are_named_by_what_is_done_with_them() -> None:
     found = {flag for _, flag, action in flags() if action.metavar in {"HOST:PORT", "ADDR,...", "IP"}}
     dialed, of_clients = {"--learner", "--control"}, {"--listen", "--web", "--clients", "--clients-web"}
     assert dialed | of_clients < found
-    assert {flag for flag in found - dialed - of_clients if not flag.endswith("-address") and flag != "--address"} == set()
+    assert {
+        flag for flag in found - dialed - of_clients if not flag.endswith("-address") and flag != "--address"
+    } == set()
 
 
 @pytest.mark.parametrize(

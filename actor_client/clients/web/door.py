@@ -11,10 +11,13 @@ import logging
 from pathlib import Path
 from typing import Final
 
+import structlog
 from aiohttp import WSCloseCode, WSMessage, WSMsgType, hdrs, web
 from rollcast.addresses import join_address, listen_on, split_address
 from rollcast.http_connections import Connection, Connections
 from rollcast.http_hosts import AllowedHosts
+from rollcast.text import printable
+from rollcast.throttle import Throttle
 from rollcast.v1.client_pb2 import PlayResponse
 
 from actor_client.clients.conversation import Conversation
@@ -51,6 +54,8 @@ _MAX_REASON_BYTES: Final = 123
 """Most bytes of the reason in a closing frame."""
 _CLOSED: Final = frozenset({WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERROR})
 
+log = structlog.get_logger(__name__)
+
 
 class WebDoor:
     """Listens for clients of WebSocket and HTTP.
@@ -86,6 +91,7 @@ class WebDoor:
         self._silent_seconds = silent_seconds
         self._ping_seconds = ping_seconds
         self._request_seconds = request_seconds
+        self._notices = Throttle()
         self._gateway: Gateway
         self._sessions: Sessions
         self._talks: dict[asyncio.Task[None], web.WebSocketResponse] = {}
@@ -156,7 +162,7 @@ class WebDoor:
 
     def _app(self, connections: Connections) -> web.Application:
         most = self._settings.max_message_bytes
-        guard = make_guard(self._hosts, self._origins, most)
+        guard = make_guard(self._hosts, self._origins, most, self._note_refusal)
         app = web.Application(middlewares=[marked(connections), guard], client_max_size=most)
         app.router.add_get("/v1/play", self._socket, allow_head=False)
         app.router.add_post("/v1/play/{session}", self._post)
@@ -165,6 +171,12 @@ class WebDoor:
         for path, (file, kind) in PAGE.items():
             app.router.add_get(path, _file((folder / file).read_bytes(), kind))
         return app
+
+    def _note_refusal(self, peer: str, reason: str) -> None:
+        """Counts a request that was refused, and warns of it: a page cannot see why its WebSocket does not open."""
+        self._gateway.counts.refused += 1
+        if (left_out := self._notices.admit("refused")) is not None:
+            log.warning("client_refused", transport="http", peer=peer, reason=printable(reason), left_out=left_out)
 
     async def _socket(self, request: web.Request) -> web.StreamResponse:
         """Answers a client for as long as its connection."""

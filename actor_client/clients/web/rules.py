@@ -87,13 +87,16 @@ class Origins:
         raise Refused(403, "this gateway takes no pages of this origin: start it with --allow-origin ORIGIN")
 
 
-def make_guard(hosts: AllowedHosts, origins: Origins, max_body_bytes: int) -> Middleware:
+def make_guard(
+    hosts: AllowedHosts, origins: Origins, max_body_bytes: int, on_refusal: Callable[[str, str], object]
+) -> Middleware:
     """Returns the middleware that refuses what must not be answered, and turns errors into one line.
 
     Args:
         hosts: The hosts that requests may be for.
         origins: The origins whose pages may ask.
         max_body_bytes: Most bytes of a body.
+        on_refusal: Called with the client's address and the reason.
     """
 
     @web.middleware
@@ -107,6 +110,7 @@ def make_guard(hosts: AllowedHosts, origins: Origins, max_body_bytes: int) -> Mi
             response = _preflight() if request.method == hdrs.METH_OPTIONS and origin else await handler(request)
         except Exception as error:  # noqa: BLE001 - the last one who can; nothing is swallowed
             response = _answer_for(error, request)
+            on_refusal(request.remote or "", str(error))
         if response.prepared:  # a WebSocket
             return response
         for name, value in _HEADERS.items():

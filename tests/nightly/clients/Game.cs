@@ -62,6 +62,7 @@ namespace UnityEngine
 // A cart of CartPole.cs whose pole falls or is stopped.
 sealed class CartAgent : RollcastAgent
 {
+    public static int Steps;
     readonly Cart cart = new Cart();
 
     public CartAgent()
@@ -80,6 +81,7 @@ sealed class CartAgent : RollcastAgent
     protected override void OnAct(float[] continuous, int[] discrete)
     {
         cart.Push(discrete[0]);
+        Steps++;
         AddReward(1);
         if (cart.State == RollcastState.Ended) EndEpisode();
     }
@@ -98,9 +100,8 @@ static class Game
             Call(agent, "OnEnable");
         }
         var session = UnityEngine.GameObject.All.Single(each => each is RollcastSession);
-        var updates = 0;
-        for (; UnityEngine.Application.Ended == null; updates++) Call(session, "FixedUpdate");
-        Console.WriteLine("goodbye after " + updates * Agents + " steps");
+        while (UnityEngine.Application.Ended == null) Call(session, "FixedUpdate");
+        Console.WriteLine("goodbye after " + CartAgent.Steps + " steps");
         Call(session, "OnDestroy");
         return UnityEngine.Application.Ended.Value;
     }

@@ -7,11 +7,13 @@ from pathlib import Path
 
 from tests.e2e.processes import Child
 from tests.nightly.clients.conftest import FILES, Training, program
+from tests.nightly.clients.physics import compare
 
 CLIENT = FILES / "csharp" / "RollcastClient.cs"
 CARTPOLE = FILES / "csharp" / "CartPole.cs"
 AGENT = FILES / "csharp" / "RollcastAgent.cs"
 GAME = Path(__file__).parent / "Game.cs"
+PHYSICS = Path(__file__).parent / "Physics.cs"
 
 
 def compiled(folder: Path, *arguments: str | Path) -> Path:
@@ -34,3 +36,9 @@ def test_it_trains_to_the_target(training: Training, tmp_path: Path) -> None:
 def test_a_game_trains_to_the_target(training: Training, tmp_path: Path) -> None:
     """The agents of a game share a connection, train to a mean return of 475, and the game ends with the run."""
     training.is_trained_by(start(training, compiled(tmp_path, "-main:Game", GAME, CARTPOLE, AGENT, CLIENT)), agents=16)
+
+
+def test_its_cart_is_that_of_gymnasium(tmp_path: Path) -> None:
+    """The cart goes as Gymnasium's CartPole-v1 does, and falls in the same step."""
+    made = compiled(tmp_path, "-main:Physics", PHYSICS, CARTPOLE, CLIENT)
+    compare(str(program("mono")), str(made))

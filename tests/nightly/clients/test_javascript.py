@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.e2e.processes import ROOT, Child
+from tests.e2e.processes import ROOT, Child, wait_until
 from tests.nightly.browser.webdriver import Browser, driver_in
 from tests.nightly.clients.conftest import Training, program
+from tests.nightly.clients.physics import compare
 
 PACKAGES = "/usr/share/nodejs"
 """Where Debian's packages for node are; those of node itself look there without being told."""
 CLIENT = ROOT / "actor_client" / "clients" / "web" / "page" / "cartpole.js"
+PHYSICS = """
+const { Cart } = require(process.argv[1]);
+const cart = new Cart(Math.random);
+const [x, speed, angle, turn, ...pushes] = process.argv.slice(2).map(Number);
+Object.assign(cart, { x, speed, angle, turn });
+for (const push of pushes) {
+  cart.push(push);
+  console.log(...cart.observation, cart.state === "AGENT_STATE_ENDED" ? 1 : 0);
+}
+"""
 
 
 def start(training: Training, address: str = "") -> Child:
@@ -35,6 +46,7 @@ def test_it_trains_by_posting(training: Training) -> None:
 
 def test_a_page_trains_to_the_target(training: Training, tmp_path: Path) -> None:
     """A browser that opens the gateway's page trains the run to its end, without a complaint in its console."""
+    wait_until(lambda: len(training.gateway.events("listening")) == 2, "both doors are open", said=training.said)
     with driver_in(tmp_path) as driver:
         window = Browser(driver, tmp_path / "profile")
         try:
@@ -44,3 +56,8 @@ def test_a_page_trains_to_the_target(training: Training, tmp_path: Path) -> None
             assert window.complaints() == []
         finally:
             window.close()
+
+
+def test_its_cart_is_that_of_gymnasium() -> None:
+    """The cart goes as Gymnasium's CartPole-v1 does, and falls in the same step."""
+    compare(str(program("node")), "-e", PHYSICS, "--", str(CLIENT))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientResponse, ClientSession, WSServerHandshakeError
 from rollcast.v1.client_pb2 import PlayResponse
+from structlog.testing import capture_logs
 
 from actor_client.exits import ActorError, ExitCode
 from tests.actor_client.clients.web.messages import ENDED, HELLO, JSON, STEP, binary
@@ -151,6 +152,22 @@ def test_the_end_of_the_gateway() -> None:
     asyncio.run(talk())
 
 
+def test_an_end_amid_an_answer() -> None:
+    """A client whose answer is on its way when the gateway ends gets the answer, and the goodbye for its next message."""
+
+    async def talk() -> None:
+        async with serving() as (gateway, address), ClientSession() as session:
+            gateway.held = asyncio.get_running_loop().create_future()
+            waiting = asyncio.create_task(post(session, address, FIRST))
+            await gateway.asked.wait()
+            gateway.held.set_result(PlayResponse(reset=True))
+            gateway.end("the run is over")
+            assert await waiting == (200, {"reset": True})
+            assert await post(session, address, STEP) == (200, {"goodbye": "the run is over"})
+
+    asyncio.run(talk())
+
+
 @pytest.mark.parametrize(
     ("name", "options", "status", "fault"),
     [
@@ -229,8 +246,13 @@ def test_pages_of_other_origins(origin: str) -> None:
                     await refused(answer, 403, "--allow-origin")
                     assert not [name for name in answer.headers if name.startswith("Access-Control")]
             assert gateway.conversations == []
+            assert gateway.counts.refused == 4
 
-    asyncio.run(talk())
+    with capture_logs() as lines:
+        asyncio.run(talk())
+    [line] = lines  # of four: strangers must not fill the log
+    assert (line["event"], line["peer"]) == ("client_refused", "127.0.0.1")
+    assert "--allow-origin" in line["reason"]
 
 
 def test_two_origins_are_none() -> None:

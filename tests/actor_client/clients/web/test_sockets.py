@@ -261,6 +261,23 @@ def test_the_end_of_the_gateway() -> None:
     asyncio.run(talk())
 
 
+def test_an_end_amid_an_answer() -> None:
+    """A client whose answer is on its way when the gateway ends gets the answer, and the goodbye for its next message."""
+
+    async def talk() -> None:
+        async with serving() as (gateway, address), ClientSession() as session:
+            socket = await session.ws_connect(f"ws://{address}/v1/play", protocols=(JSON,))
+            gateway.held = asyncio.get_running_loop().create_future()
+            await socket.send_json({**HELLO, **STEP})
+            await gateway.asked.wait()
+            gateway.held.set_result(PlayResponse(reset=True))
+            gateway.end("the run is over")
+            assert json.loads(await socket.receive_str()) == {"reset": True}
+            assert await ask(socket, STEP) == {"goodbye": "the run is over"}
+
+    asyncio.run(talk())
+
+
 def test_tls(tmp_path: Path) -> None:
     """With a certificate the door speaks TLS, and nothing else; a page of its own has an origin with https."""
     folder = Folder.make(tmp_path)

@@ -7,7 +7,7 @@ from actor_client.command_line import Command, add_common, add_opponent, add_rec
 
 DESCRIPTION: Final = """\
 Acts for clients: simulators in any language that hold no policy. Each sends what its agents observe, and gets their actions;
-this gateway runs the policies and records the experience. CLIENTS.md describes the messages.
+this gateway runs the policies and records the experience. protos/CLIENTS.md describes the messages.
 
   rollcast act clients --listen 127.0.0.1:50052
   rollcast act clients --listen 127.0.0.1:50052 --web 127.0.0.1:50053 --learner gpu.lan:50051 --certs mine

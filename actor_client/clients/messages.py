@@ -26,7 +26,7 @@ def parsed(data: bytes) -> client_pb2.PlayRequest:
     try:
         return client_pb2.PlayRequest.FromString(data)
     except DecodeError:
-        raise BadClientData(f"{len(data)} bytes are not a rollcast.v1.PlayRequest; see CLIENTS.md") from None
+        raise BadClientData(f"{len(data)} bytes are not a PlayRequest; see protos/CLIENTS.md") from None
 
 
 def shown(text: str) -> str:

@@ -9,6 +9,7 @@ DATES = {"now", "utcnow", "today", "fromtimestamp"}
 NAMES = DATES | {reader.partition(".")[2] for reader in READERS}
 TOLD = {
     "actor_client/boards/records.py": "the day, in records of games",
+    "actor_client/clients/access.py": "when a token expires, as its file says",
     "actor_client/connection/behavior.py": "a metric: when the acting version began to act",
     "actor_client/unity/dropin/cli.py": "people read it in logs",
     "actor_client/heartbeat.py": "the age of a file that does not hold the time",

@@ -50,11 +50,13 @@ def test_a_flag_has_one_form_of_value() -> None:
 
 
 def test_addresses_are_named_by_what_is_done_with_them() -> None:
-    """What listens is an address; what is dialed is a learner, or its control address."""
+    """What listens is an address, but that of clients, who are named; what is dialed is a learner, or its control address."""
     found = {flag for _, flag, action in flags() if action.metavar in {"HOST:PORT", "ADDR,...", "IP"}}
-    dialed = {"--learner", "--control"}
-    assert dialed < found
-    assert {flag for flag in found - dialed if not flag.endswith("-address") and flag != "--address"} == set()
+    dialed, of_clients = {"--learner", "--control"}, {"--listen", "--web", "--clients", "--clients-web"}
+    assert dialed | of_clients < found
+    assert {
+        flag for flag in found - dialed - of_clients if not flag.endswith("-address") and flag != "--address"
+    } == set()
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,9 @@ MAX_FILE_LINES: Final = 800
 MAX_FUNCTION_LINES: Final = 60
 SLICE_LINES: Final = 120
 APART: Final = {
+    "actor_client.clients.grpc_door": "a transport, beside that of the web",
+    "actor_client.clients.metrics": "loaded only by an actor that serves metrics",
+    "actor_client.clients.window": "when to act, which is tested with times of its own",
     "actor_client.unity.metrics": "loaded only by an actor that serves metrics",
     "learner.cli.compare": "a command",
     "learner.cli.runs": "two commands",

@@ -167,3 +167,24 @@ def joined(batches: Sequence[AskingAgents]) -> tuple[Sequence[NDArray[Any]], Mas
     width = given[0].shape[1]
     masks = [np.ones((len(batch.ids), width), np.uint8) if batch.masks is None else batch.masks for batch in batches]
     return observations, np.concatenate(masks)
+
+
+def together(batches: Sequence[AskingAgents]) -> AskingAgents:
+    """Returns the agents of several messages as one batch; its ids are unique only within each environment."""
+    if len(batches) == 1:
+        return batches[0]
+    observations, masks = joined(batches)
+    faulty = None
+    if any(batch.faulty is not None for batch in batches):
+        faulty = np.concatenate(
+            [np.zeros(len(batch.ids), np.bool_) if batch.faulty is None else batch.faulty for batch in batches]
+        )
+    return AskingAgents(
+        np.concatenate([batch.ids for batch in batches]),
+        observations,
+        masks,
+        np.concatenate([batch.rewards for batch in batches]),
+        np.concatenate([batch.group_ids for batch in batches]),
+        np.concatenate([batch.group_rewards for batch in batches]),
+        faulty,
+    )

@@ -14,7 +14,7 @@ from rollcast.throttle import Throttle
 
 from actor_client.policy.actions import NO_MEMORY, Actions, MemoryForm
 from actor_client.rollout.agents.agent import Agent, unique_number
-from actor_client.rollout.agents.interface import AskingAgents, EndedAgents
+from actor_client.rollout.agents.interface import AskingAgents, EndedAgents, together
 from actor_client.rollout.agents.outbox import Outbox
 from actor_client.rollout.agents.rows import RowPool
 from actor_client.rollout.agents.segmenter import Segmenter
@@ -112,24 +112,37 @@ class AgentRecorder:
         Returns:
             Slots for `act`, int64 [n].
         """
+        return self.observe_together([(env, batch, settings_revision)])
+
+    def observe_together(self, asked: Sequence[tuple[int, AskingAgents, int]]) -> Index:
+        """Does what `observe` does, for several environments at once, which costs less.
+
+        Args:
+            asked: Environment, asking agents and settings revision of each message; n agents together. No environment twice.
+
+        Returns:
+            Slots for `act`, int64 [n].
+        """
         now = self._clock()
-        ids = batch.ids.tolist()
-        if not ids:
+        batch = together([batch for _, batch, _ in asked])
+        count = len(batch.ids)
+        if not count:
             return np.zeros(0, np.int64)
         first_ticket = self._next_ticket
-        self._next_ticket += len(ids)
-        known = self._agents.setdefault(env, {})
-        rows = self._pool.take(len(ids))
+        self._next_ticket += count
+        rows = self._pool.take(count)
         self._pool.observe(rows, batch.observations, batch.masks)
         asking = []
-        for identity in ids:
-            agent = known.get(identity)
-            if agent is None:
-                self._episodes += 1
-                agent = Agent(env, unique_number(env, identity), self._episodes, settings_revision, seat=self.seat)
-                known[identity] = agent
-            asking.append(agent)
-        self.in_flight -= self._segments.complete(asking, batch, range(len(ids)))
+        for env, part, settings_revision in asked:
+            known = self._agents.setdefault(env, {})
+            for identity in part.ids.tolist():
+                agent = known.get(identity)
+                if agent is None:
+                    self._episodes += 1
+                    agent = Agent(env, unique_number(env, identity), self._episodes, settings_revision, seat=self.seat)
+                    known[identity] = agent
+                asking.append(agent)
+        self.in_flight -= self._segments.complete(asking, batch, range(count))
         for ticket, (agent, row) in enumerate(zip(asking, rows.tolist(), strict=True), start=first_ticket):
             if self._waiting.pop(agent.ticket, None) is not None:
                 self._pool.give_back((agent.pending,))
@@ -143,8 +156,9 @@ class AgentRecorder:
         agents = self.agents
         self.most_agents = max(self.most_agents, agents)
         self._segments.ease(agents, self.most_agents, now)
-        if len(known) > self._max_agents:
-            self._forget_oldest(env, set(ids))
+        for env, part, _ in asked:
+            if len(self._agents[env]) > self._max_agents:
+                self._forget_oldest(env, set(part.ids.tolist()))
         if self._outbox.is_due(now):
             self.flush()
         return np.arange(first_ticket, self._next_ticket)

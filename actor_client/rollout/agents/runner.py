@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -338,17 +338,8 @@ class BehaviorRunner:
         if recorder is None or not self.unrecorded:
             return
         self.unrecorded = False
-        for request in self._arrived:
-            if recorder is self._opponents:
-                self._opponents.finish(request.worker, request.ended, request.results, request.games)
-            else:
-                recorder.finish(request.worker, request.ended, request.results)
-            request.slots = recorder.observe(
-                request.worker, request.asking, settings_revision=request.settings_revision
-            )
-            if self._observer is not None:
-                self._observer.ended(request.worker, request.ended)
-                self._observer.observed(request.worker, request.asking)
+        for requests in self._arrivals():
+            self._observe(recorder, requests)
         self._arrived.clear()
         for who, actions in self._acted:
             if self._observer is not None:
@@ -360,6 +351,47 @@ class BehaviorRunner:
             recorder.add_stats(worker, stats)
         self._stats.clear()
         self._declare_again(recorder.most_agents)
+
+    def _arrivals(self) -> Iterator[list[AgentRequest]]:
+        """Yields the new reports in their order; those of different simulators without an end are taken together."""
+        found: list[AgentRequest] = []
+        workers: set[int] = set()
+        for request in self._arrived:
+            if len(request.ended.ids) or request.worker in workers:
+                if found:
+                    yield found
+                found, workers = [], set()
+            found.append(request)
+            workers.add(request.worker)
+        if found:
+            yield found
+
+    def _observe(
+        self, recorder: AgentEvaluationRound | OpponentRound | AgentRecorder, requests: Sequence[AgentRequest]
+    ) -> None:
+        """Records reports, of which only the first may have ended agents."""
+        first = requests[0]
+        if recorder is self._opponents:
+            self._opponents.finish(first.worker, first.ended, first.results, first.games)
+        else:
+            recorder.finish(first.worker, first.ended, first.results)
+        if isinstance(recorder, AgentRecorder):
+            slots = recorder.observe_together(
+                [(request.worker, request.asking, request.settings_revision) for request in requests]
+            )
+            begin = 0
+            for request in requests:
+                request.slots = slots[begin : begin + request.agents]
+                begin += request.agents
+        else:
+            for request in requests:
+                request.slots = recorder.observe(
+                    request.worker, request.asking, settings_revision=request.settings_revision
+                )
+        if self._observer is not None:
+            for request in requests:
+                self._observer.ended(request.worker, request.ended)
+                self._observer.observed(request.worker, request.asking)
 
     def _declare_again(self, agents: int) -> None:
         """Reports a larger number of agents to the learner, whose credit depends on it."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+from rollcast.server_tls import ServerSecurity
 from rollcast.v1 import policy_pb2
 
 from actor_client.clients.access import ClientAccess
@@ -77,6 +78,7 @@ def serving(
     *,
     token_file: Path | None = None,
     max_message_bytes: int = 1 << 20,
+    security: ServerSecurity | None = None,
 ) -> Iterator[Served]:
     """Starts a gateway; checks at the end that its books balance."""
     link = started_link(learner, survives_refusals=True)
@@ -86,7 +88,7 @@ def serving(
 
     async def serve() -> None:
         served.gateway = gateway = Gateway(link, run_info, limits, ClientAccess(token_file))
-        settings = DoorSettings(max_message_bytes, limits.max_clients + 64)
+        settings = DoorSettings(max_message_bytes, limits.max_clients + 64, security)
         async with AsyncExitStack() as stack:
             doors = GrpcDoor("127.0.0.1:0", settings), WebDoor("127.0.0.1:0", settings)
             for door in doors:

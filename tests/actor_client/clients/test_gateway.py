@@ -11,6 +11,7 @@ import pytest
 from rollcast.auth import Principal, Role, TokenRow, token_hash
 from rollcast.enums import SegmentEnd
 from rollcast.errors import SpecMismatch
+from rollcast.server_tls import ServerSecurity
 from rollcast.specs import ActionSpec, BehaviorSpec
 from rollcast.v1 import client_pb2, policy_pb2
 
@@ -19,6 +20,7 @@ from actor_client.envs.seeds import player_seed
 from tests.actor_client.acting import column, columns
 from tests.actor_client.clients.harness import Served, serving
 from tests.actor_client.scripted import ScriptedLearner
+from tests.learner.service.identity.certificates import Folder
 from tests.playing import BALL, ENDED, Player, hello, report
 
 ENDING = "secret-of-0123456789"
@@ -198,6 +200,20 @@ def test_clients_with_and_without_a_token(tmp_path: Path) -> None:
                 goodbye = player.greet(token=token).goodbye
                 assert says in goodbye
                 assert token not in goodbye or not token
+
+
+def test_clients_with_tls(tmp_path: Path) -> None:
+    """They check the gateway's certificate; those in plain text do not come in."""
+    folder = Folder.make(tmp_path, game=Role.CLIENT)
+    cert, key = folder.server
+    with (
+        ScriptedLearner() as learner,
+        serving(learner, token_file=tmp_path / "tokens", security=ServerSecurity(cert, key)) as served,
+    ):
+        with served.player() as stranger, pytest.raises(grpc.RpcError):
+            stranger.greet()
+        with Player(served.address, folder.client().credentials()) as player:
+            assert not player.greet(token=folder.tokens["game"]).goodbye
 
 
 def test_bytes_that_are_no_message_end_the_stream() -> None:

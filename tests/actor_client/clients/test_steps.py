@@ -197,7 +197,7 @@ def test_a_client_has_a_limited_number_of_behavior_ids() -> None:
 
 def test_bytes_that_are_no_message() -> None:
     """They are refused, and so is a message of very many small parts, before it is parsed."""
-    with pytest.raises(BadClientData, match="3 bytes are not a rollcast"):
+    with pytest.raises(BadClientData, match="3 bytes are not a PlayRequest"):
         parsed(b"\xff\xff\xff")
     with pytest.raises(BadClientData, match="more than 65536 fields"):
         parsed(b"\x12\x00" * 100_000)

@@ -8,6 +8,7 @@ import pytest
 from rollcast.unity.communicator_objects.unity_message_pb2 import RESET, STEP
 from rollcast.v1 import policy_pb2
 
+from actor_client.envs.seeds import player_seed
 from actor_client.unity.conversation import Phase
 from actor_client.unity.gateway import LOST
 from tests.actor_client.scripted import ScriptedLearner

@@ -49,3 +49,20 @@ def test_an_address_that_is_none(tmp_path: Path, clients: str | None, web: str |
     with pytest.raises(UserError, match=f"^{flag} must be host:port") as caught:
         asked_for(tmp_path, clients, web)
     assert caught.value.exit_code is ExitCode.USAGE
+
+
+def test_clients_find_the_identity_of_the_learner(tmp_path: Path) -> None:
+    """A gateway has the learner's certificate and tokens; in plain text it is open to others where the learner is."""
+    request = asked_for(tmp_path, "127.0.0.1:1", None, certs="certs")
+    assert request is not None
+    command = request.command("0.0.0.0:7", "clients")
+    assert command[command.index("--learner") + 1] == "127.0.0.1:7"
+    assert {
+        "--listen=127.0.0.1:1",
+        "--clients-auth=certs/tokens",
+        "--clients-tls-cert=certs/server.pem",
+        "--clients-tls-key=certs/server.key",
+    } <= set(command)
+    request = asked_for(tmp_path, "0.0.0.0:1", None, insecure=True)
+    assert request is not None
+    assert "--insecure" in request.command("127.0.0.1:7", "clients")

@@ -66,7 +66,7 @@ class JsonForm:
             return json_format.Parse(text, PlayRequest(), max_recursion_depth=MAX_DEPTH)
         except (json_format.ParseError, ValueError, TypeError, AttributeError, RecursionError) as error:
             raise BadClientData(
-                f"a text is not a rollcast.v1.PlayRequest in JSON: {_first_line(error)}; see protos/CLIENTS.md"
+                f"a text is not a PlayRequest in JSON: {_first_line(error)}; see protos/CLIENTS.md"
             ) from None
 
     def write(self, response: PlayResponse) -> Content:

@@ -49,7 +49,7 @@ class Training:
 
     def start_gateway(self) -> None:
         """Starts the gateway, at the same addresses again after a kill."""
-        listen = ("--listen", self.grpc, "--web", self.web, "--metrics-address", "off")
+        listen = ("--listen", self.grpc, "--web", self.web, "--metrics-address", "127.0.0.1:0")
         line = ("-m", "actor_client", "clients", *listen, "--log-format", "json", "--name", "gateway")
         self.gateway = self.processes.python("gateway", *line, "--learner", self.learner.address, *self._options)
 

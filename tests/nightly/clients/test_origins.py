@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import http.server
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.actor_client.clients.web.stand_in import StandIn
-from tests.actor_client.clients.web.stand_in import serving as serving_gateway
+from tests.actor_client.clients.web.stand_in import serving_in_thread
 from tests.nightly.browser.webdriver import Browser, driver_in
 from tests.servers import serving
 
@@ -54,31 +49,6 @@ class Page(http.server.BaseHTTPRequestHandler):
         """Says nothing."""
 
 
-@contextmanager
-def gateway(*origins: str) -> Iterator[tuple[StandIn, str]]:
-    """Serves a gateway in a thread; yields it and its address."""
-    ready = threading.Event()
-    found: list[tuple[StandIn, str]] = []
-    loop = asyncio.new_event_loop()
-    over = asyncio.Event()
-
-    async def serve() -> None:
-        async with serving_gateway(origins=origins, seconds=None) as served:
-            found.append(served)
-            ready.set()
-            await over.wait()
-
-    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
-    thread.start()
-    try:
-        assert ready.wait(60)
-        yield found[0]
-    finally:
-        loop.call_soon_threadsafe(over.set)
-        thread.join()
-        loop.close()
-
-
 @pytest.mark.parametrize(
     ("is_allowed", "said"),
     [
@@ -90,7 +60,7 @@ def test_a_page_of_another_server(tmp_path: Path, is_allowed: bool, said: str) -
     """A page of another server reaches nothing, unless the gateway allows its origin: then it plays as the own page does."""
     with serving(http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page)) as page:
         origins = (f"http://{page}",) if is_allowed else ()
-        with gateway(*origins) as (stand_in, address), driver_in(tmp_path) as driver:
+        with serving_in_thread(origins=origins) as (stand_in, address), driver_in(tmp_path) as driver:
             window = Browser(driver, tmp_path / "profile")
             try:
                 window.open(f"http://{page}/#{address}")

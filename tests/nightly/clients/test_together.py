@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.processes import Child, Processes
+from tests.e2e.test_metrics import scrape, scrape_actor
 from tests.e2e.unity import Gateway
 from tests.nightly.clients import test_cpp, test_csharp, test_godot, test_javascript, test_python
 from tests.nightly.clients.conftest import NAME, TARGET_RETURN, Training
 
 OWN = "tests.nightly.clients.own_cartpole:make"
+METRICS = ("--metrics-address", "127.0.0.1:0")
 UNITY = ("--task", "cartpole-of-clients", "--agents", "4")
 
 
@@ -47,8 +49,9 @@ class Crowd:
         """Starts an actor of Gymnasium and a gateway with a Unity player."""
         processes, address = self.training.processes, self.training.learner.address
         gym, unity = f"gym-{suffix}", f"unity-{suffix}"
-        self.actors[gym] = processes.actor(address, OWN, "--behavior", NAME, "--num-envs", "2", name=gym)
-        self.actors[unity] = Gateway(processes, address, play=UNITY, name=unity).child
+        options = ("--behavior", NAME, "--num-envs", "2", *METRICS)
+        self.actors[gym] = processes.actor(address, OWN, *options, name=gym)
+        self.actors[unity] = Gateway(processes, address, *METRICS, play=UNITY, name=unity).child
 
     def connections(self) -> dict[str, int]:
         """Returns how often each client has connected to the gateway."""
@@ -56,12 +59,21 @@ class Crowd:
         return {name: names.count(name) for name in self._starts}
 
     def waits_for(self, condition: Callable[[], bool], what: str) -> None:
-        """Waits until a condition holds, while everyone runs."""
-        everyone = (self.training.gateway, *self.clients.values(), *self.actors.values())
-        self.training.learner.wait_for(condition, what, *everyone)
+        """Waits until a condition holds, while everyone runs; at each look the books of all balance, and their metrics."""
+        learner, actors = self.training.learner, (self.training.gateway, *self.actors.values())
+
+        def holds() -> bool:
+            if learner.behavior(NAME).version > 0:
+                scrape(learner)
+            for actor in actors:
+                if actor.events("metrics"):
+                    scrape_actor(actor)
+            return condition()
+
+        learner.wait_for(holds, what, *actors, *self.clients.values())
 
     def all_train(self) -> None:
-        """Waits for two updates and for steps of all; the books are checked at each look."""
+        """Waits for two updates and for steps of all."""
         learner, names = self.training.learner, ("gateway", *self.actors)
         before, version = {name: self._acked(name) for name in names}, learner.behavior(NAME).version
         self.waits_for(lambda: learner.behavior(NAME).version >= version + 2, "two updates")

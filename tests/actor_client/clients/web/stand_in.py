@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from asyncio import Future
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from rollcast.v1.client_pb2 import AgentActions, AgentState, Environment, PlayRequest, PlayResponse
@@ -36,7 +37,7 @@ class StandIn(Gateway):
     def __init__(self) -> None:
         self.conversations: list[Conversation] = []
         self.lefts: list[str] = []
-        self.held: Future[PlayResponse] | None = None
+        self.held: asyncio.Future[PlayResponse] | None = None
         self.asked = asyncio.Event()
         self.has_left = asyncio.Event()
         self.messages = 0
@@ -49,7 +50,7 @@ class StandIn(Gateway):
         self.conversations.append(conversation)
         return conversation
 
-    def take(self, conversation: Conversation, request: PlayRequest) -> Future[PlayResponse]:
+    def take(self, conversation: Conversation, request: PlayRequest) -> asyncio.Future[PlayResponse]:
         """Returns random actions, or what is held."""
         self.messages += 1
         self.asked.set()
@@ -65,7 +66,7 @@ class StandIn(Gateway):
             asking = [agent for agent, state in zip(steps.agents, states, strict=True) if state == 0]
             choices = [random.randrange(2) for _ in asking]
             answer.actions.append(AgentActions(behavior=steps.behavior, agents=asking, discrete=choices))
-        future: Future[PlayResponse] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[PlayResponse] = asyncio.get_running_loop().create_future()
         future.set_result(answer)
         return future
 
@@ -102,14 +103,21 @@ async def serving(gateway: StandIn | None = None, **options: Any) -> AsyncIterat
         await door.close()
 
 
-async def _serve() -> None:
-    async with serving(seconds=None) as (gateway, address):
-        print(address, flush=True)  # noqa: T201
-        while True:
-            gateway.has_left.clear()
-            await gateway.has_left.wait()
-            print(gateway.messages, gateway.lefts, flush=True)  # noqa: T201
+@contextmanager
+def serving_in_thread(**options: Any) -> Iterator[tuple[StandIn, str]]:
+    """Serves a gateway in a thread for a block; yields it and its address, ``host:port``."""
+    ready: Future[tuple[StandIn, str]] = Future()
+    over = threading.Event()
 
+    async def serve() -> None:
+        async with serving(seconds=None, **options) as served:
+            ready.set_result(served)
+            await asyncio.to_thread(over.wait)
 
-if __name__ == "__main__":
-    asyncio.run(_serve())
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    try:
+        yield ready.result(SECONDS)
+    finally:
+        over.set()
+        thread.join()

@@ -175,7 +175,7 @@ def test_an_end_amid_an_answer() -> None:
         ("a" * 65, {"json": FIRST}, 400, "16 to 64 letters"),
         ("a-name-with-a-dot.in-it", {"json": FIRST}, 400, "16 to 64 letters"),
         (NAME, {"data": json.dumps(FIRST)}, 415, "application/json or application/x-protobuf"),
-        (NAME, {"data": "{", "headers": {"Content-Type": "application/json"}}, 400, "not a rollcast.v1.PlayRequest"),
+        (NAME, {"data": "{", "headers": {"Content-Type": "application/json"}}, 400, "not a PlayRequest"),
         (NAME, {"json": " " * MAX_MESSAGE_BYTES}, 413, f"at most {MAX_MESSAGE_BYTES} bytes"),
         (NAME, {"json": FIRST, "chunked": True}, 411, "Content-Length"),
         (NAME, {"json": FIRST, "headers": {"Expect": "a miracle"}}, 417, "100-continue"),

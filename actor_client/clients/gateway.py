@@ -231,7 +231,7 @@ class Gateway:
             raise BadClientData("hello came twice; send it in the first message only")
         parts = simulator.reader.read(request.steps)
         runners = [self._runner(part) for part in parts]
-        stats = _statistics(request.statistics)
+        stats = _statistics(request.statistics) if request.statistics else ()
         future: Future[client_pb2.PlayResponse] = self._events.create_future()
         exchange = ClientExchange(simulator, parts, future, self._answered)
         asks = False

@@ -63,6 +63,10 @@ class GatewayLink(AgentLink, Protocol):
     """One session of an actor that acts in the connection's event loop."""
 
     @property
+    def behaviors(self) -> tuple[str, ...]:
+        """Names in the run file; empty if any name is allowed."""
+
+    @property
     def stopping(self) -> bool:
         """True once the actor must end."""
 
@@ -372,6 +376,7 @@ class Gateway:
         if not 1 <= len(hello.behaviors) <= MAX_BEHAVIORS:
             raise BadClientData(f"hello declares {len(hello.behaviors)} behaviors; 1 to {MAX_BEHAVIORS} are allowed")
         known = {runner.spec.name: runner.spec for runner in self._loop}
+        allowed = self._link.behaviors
         specs: dict[str, BehaviorSpec] = {}
         for message in hello.behaviors:
             try:
@@ -380,9 +385,9 @@ class Gateway:
                 raise BadClientData(f"behavior {shown(message.name)}: {error}") from None
             if spec.name in specs:
                 raise BadClientData(f"behavior {shown(spec.name)} is declared twice in hello; declare it once")
-            if self._run.behaviors and spec.name not in self._run.behaviors:
+            if allowed and spec.name not in allowed:
                 raise BadClientData(
-                    f"behavior {shown(spec.name)} is not in the run file, which has {', '.join(self._run.behaviors)}; "
+                    f"behavior {shown(spec.name)} is not in the run file, which has {', '.join(allowed)}; "
                     "rename it, or add it to the run file"
                 )
             if spec.name in known:

@@ -6,7 +6,8 @@ import argparse
 import ast
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -132,8 +133,9 @@ READERS: tuple[tuple[str, tuple[str, ...]], ...] = (
 """The commands that print the messages of a module: each flag must exist for all of them."""
 
 
-def _texts(path: Path) -> Iterator[tuple[int, str]]:
-    """Yields the texts of a module that are no docstrings; the values in them as ``{}``."""
+@cache
+def _texts(path: Path) -> Sequence[tuple[int, str]]:
+    """Returns the texts of a module that are no docstrings, with their lines; the values in them as ``{}``."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
     docs = {
@@ -143,12 +145,15 @@ def _texts(path: Path) -> Iterator[tuple[int, str]]:
         and node.body
         and isinstance(node.body[0], ast.Expr)
     }
+    left_out = parts | docs
+    found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
             values = (part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
-            yield node.lineno, "".join(map(str, values))
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts | docs:
-            yield node.lineno, node.value
+            found.append((node.lineno, "".join(map(str, values))))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in left_out:
+            found.append((node.lineno, node.value))
+    return found
 
 
 def _wrong(text: str, readers: tuple[str, ...]) -> Iterator[str]:

@@ -20,7 +20,7 @@ from actor_client.settings.commands import GymSettings, UnitySettings
 from actor_client.unity.dropin.flags import build_parser as unity_parser
 from learner.cli.cli import build_parser as learner_parser
 from learner.shared.settings.service import ServiceSettings
-from tests.architecture.tree import ROOT
+from tests.architecture.tree import ROOT, nodes
 
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 COMMAND = re.compile(r"rollcast(?: act|-\w+)?(?: [a-z][a-z-]+)?")
@@ -136,18 +136,16 @@ READERS: tuple[tuple[str, tuple[str, ...]], ...] = (
 @cache
 def _texts(path: Path) -> Sequence[tuple[int, str]]:
     """Returns the texts of a module that are no docstrings, with their lines; the values in them as ``{}``."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
-    docs = {
+    left_out = {id(part) for node in nodes(path) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
+    left_out |= {
         id(node.body[0].value)
-        for node in ast.walk(tree)
+        for node in nodes(path)
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         and node.body
         and isinstance(node.body[0], ast.Expr)
     }
-    left_out = parts | docs
     found = []
-    for node in ast.walk(tree):
+    for node in nodes(path):
         if isinstance(node, ast.JoinedStr):
             values = (part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
             found.append((node.lineno, "".join(map(str, values))))

@@ -120,7 +120,11 @@ class WorldBatch:
         """Steps each world; see `EnvBatch.step`."""
         begins = np.array([not world.is_running for world in self._worlds])
         self._reset(
-            {index: ResetRequest(settings=given) for index in np.flatnonzero(begins).tolist() if (given := self._drawn(index))}
+            {
+                index: ResetRequest(settings=given)
+                for index in np.flatnonzero(begins).tolist()
+                if (given := self._drawn(index))
+            }
         )
         taken = self._step(self._plan.actions(continuous, discrete))
         observations = self._plan.encode([each.observed for each in taken])

@@ -19,9 +19,14 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `rollcast act dm-env-rpc`; `actor_client.settings.dm_env_rpc` checks their values."""
     parser.add_argument("server", metavar="HOST:PORT", help="address of the server of worlds")
     parser.add_argument("--num-envs", metavar="N", help="connections, each with a world and an agent (default: 1)")
-    parser.add_argument("--world", metavar="NAME", help="join this world, which exists (default: each connection creates one)")
     parser.add_argument(
-        "--create", metavar="KEY=VALUE", action="append", help="a setting with which worlds are created; may be repeated"
+        "--world", metavar="NAME", help="join this world, which exists (default: each connection creates one)"
+    )
+    parser.add_argument(
+        "--create",
+        metavar="KEY=VALUE",
+        action="append",
+        help="a setting with which worlds are created; may be repeated",
     )
     parser.add_argument(
         "--join", metavar="KEY=VALUE", action="append", help="a setting with which agents join; may be repeated"
@@ -44,7 +49,9 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--ignore", metavar="NAME", action="append", help="leave out an observation or an action; may be repeated"
     )
     parser.add_argument("--behavior", metavar="NAME", help="behavior to train (default: the only one of the run)")
-    parser.add_argument("--env-tls-ca", metavar="FILE", help="use TLS to the server of worlds; authority of its certificate")
+    parser.add_argument(
+        "--env-tls-ca", metavar="FILE", help="use TLS to the server of worlds; authority of its certificate"
+    )
     parser.add_argument("--env-token-file", metavar="FILE", help="file with the token for the server of worlds")
     add_stepping(parser)
     add_recording(parser)

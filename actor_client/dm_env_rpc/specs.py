@@ -6,7 +6,8 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from dm_env_rpc.v1.dm_env_rpc_pb2 import DataType, Tensor
+from dm_env_rpc.v1.dm_env_rpc_pb2 import DataType
+from dm_env_rpc.v1.tensor_utils import pack_tensor
 from numpy.typing import NDArray
 from rollcast import limits
 from rollcast.specs import ActionSpec, BehaviorSpec
@@ -51,7 +52,6 @@ class TensorForm(NamedTuple):
         shape: Their shape.
         low: Least values, [*shape].
         high: Largest values, [*shape].
-        is_bounded: Whether the spec has both bounds, or the type has just two values.
     """
 
     name: str
@@ -60,7 +60,6 @@ class TensorForm(NamedTuple):
     shape: tuple[int, ...]
     low: NDArray[Any]
     high: NDArray[Any]
-    is_bounded: bool
 
     @classmethod
     def of(cls, what: str, spec: Any, most: int) -> "TensorForm":
@@ -86,20 +85,13 @@ class TensorForm(NamedTuple):
                 f"{what} has the shape {list(shape[:_NAMED])}; at most {limits.MAX_RANK - 1} axes of fixed length with at "
                 f"most {most} numbers can be sent{advice}"
             )
-        if dtype.kind == "b":
-            ends = np.zeros(shape, dtype), np.ones(shape, dtype)
-        else:
-            limit: Any = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
-            widest = (-np.inf, np.inf) if dtype.kind == "f" else (limit.min, limit.max)
-            low, high = (
-                _bound(f"{what}: {side}", getattr(spec, side), payload, dtype, shape, default)
-                for side, default in zip(("min", "max"), widest, strict=True)
-            )
-            if not (low <= high).all():
-                raise UnsupportedSpace(f"{what} has bounds that are no interval: min {low.tolist()}, max {high.tolist()}"[:300] + advice)
-            ends = low, high
-        is_bounded = dtype.kind == "b" or (spec.HasField("min") and spec.HasField("max"))
-        return cls(spec.name, payload, dtype, shape, *ends, is_bounded)
+        least, largest = _widest(dtype)
+        low = _bound(f"{what}: min", spec.min, least, payload=payload, dtype=dtype, shape=shape)
+        high = _bound(f"{what}: max", spec.max, largest, payload=payload, dtype=dtype, shape=shape)
+        if not (low <= high).all():
+            ends = f"min {low.ravel()[:_NAMED].tolist()} and max {high.ravel()[:_NAMED].tolist()}"
+            raise UnsupportedSpace(f"{what} has {ends}, which are no interval{advice}")
+        return cls(spec.name, payload, dtype, shape, low, high)
 
     def read(self, tensor: Any) -> NDArray[Any]:
         """Returns the numbers of a tensor, [*shape].
@@ -118,25 +110,21 @@ class TensorForm(NamedTuple):
             )
         return np.full(self.shape, values[0]) if values.size == 1 else values.reshape(self.shape)
 
-    def write(self, values: NDArray[Any]) -> Any:
-        """Returns numbers, [*shape], as a tensor."""
-        tensor = Tensor(shape=self.shape)
-        array = values.tobytes() if self.dtype.itemsize == 1 and self.dtype.kind in "iu" else values.ravel().tolist()
-        payload = getattr(tensor, self.payload)
-        if isinstance(array, bytes):
-            payload.array = array
-        else:
-            payload.array.extend(array)
-        return tensor
-
 
 def _flat(payload: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     array = payload.array
     return np.frombuffer(array, dtype) if isinstance(array, bytes) else np.fromiter(array, dtype, len(array))
 
 
+def _widest(dtype: np.dtype[Any]) -> tuple[float, float]:
+    """Returns the bounds of numbers for which a spec has none: infinite, but those of the type for bytes and truth values."""
+    if dtype.itemsize > 1:
+        return -math.inf, math.inf
+    return (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+
+
 def _bound(
-    what: str, value: Any, payload: str, dtype: np.dtype[Any], shape: tuple[int, ...], default: float
+    what: str, value: Any, default: float, *, payload: str, dtype: np.dtype[Any], shape: tuple[int, ...]
 ) -> NDArray[Any]:
     """Returns one bound of each number of a tensor, [*shape].
 
@@ -145,7 +133,7 @@ def _bound(
     """
     found = value.WhichOneof("payload")
     if found is None:
-        return np.full(shape, default, dtype)
+        return np.full(shape, default)
     bound = _flat(getattr(value, found), dtype) if found == payload else np.zeros(0, dtype)
     if bound.size not in (1, math.prod(shape)):
         raise UnsupportedSpace(
@@ -236,7 +224,9 @@ class WorldPlan:
         found = _chosen(observations, actions, self._observed, self._reward, self._acted)
         for (kind, name), spec in self._specs.items():
             if found[kind, name] != spec:
-                raise WorldFault(f"its {kind} {printable(name)!r} is declared otherwise than before, or in the first world")
+                raise WorldFault(
+                    f"its {kind} {printable(name)!r} is declared otherwise than before, or in the first world"
+                )
         return (
             tuple(actions[form.name][0] for form in self._acted),
             tuple(observations[form.name][0] for form in (*self._observed, self._reward)),
@@ -281,10 +271,7 @@ class WorldPlan:
                 )
             )
             axis, branch = axis + axes, branch + branches
-        return [
-            [form.write(values) for form, values in zip(self._acted, row, strict=True)]
-            for row in zip(*parts, strict=True)
-        ]
+        return [[pack_tensor(values) for values in row] for row in zip(*parts, strict=True)]
 
     def _action_spec(self) -> ActionSpec:
         """Returns the axes and branches of all actions, each in the order of names."""
@@ -323,10 +310,11 @@ def _action_plan(form: TensorForm) -> ActionPlan:
     """
     if form.dtype.kind == "f":
         return plan_box(form)
-    low, high = (bound.astype(object).ravel() for bound in (form.low, form.high))
-    branches = tuple(int(most) - int(least) + 1 for least, most in zip(low, high, strict=True))
-    firsts = tuple(map(int, low))
-    if not form.is_bounded or max(branches) > limits.MAX_CATEGORIES or max(map(abs, firsts)) > _LARGEST_CHOICE:
+    is_bounded = bool(np.isfinite(form.low).all() and np.isfinite(form.high).all())
+    ends = [bound.astype(object).ravel() for bound in (form.low, form.high)] if is_bounded else []
+    branches = tuple(int(most) - int(least) + 1 for least, most in zip(*ends, strict=True))
+    firsts = tuple(map(int, ends[0])) if is_bounded else ()
+    if not is_bounded or max(branches) > limits.MAX_CATEGORIES or max(map(abs, firsts)) > _LARGEST_CHOICE:
         raise UnsupportedSpace(
             f"action {printable(form.name)!r} holds whole numbers without both bounds, or with more than "
             f"{limits.MAX_CATEGORIES} choices; leave it out with --ignore {printable(form.name)}"

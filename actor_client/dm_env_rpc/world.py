@@ -18,7 +18,7 @@ from google.rpc import code_pb2
 from rollcast.text import printable
 
 
-class WorldFault(Exception):
+class WorldFault(Exception):  # noqa: N818 - says whose fault it is
     """Raised if a server refuses a request, or answers with something that it has not declared; one line."""
 
 

@@ -94,7 +94,9 @@ class DmEnvRpcSettings(SteppingSettings):
     @model_validator(mode="after")
     def _check_server_security(self) -> Self:
         if self.world is not None and self.create:
-            raise ValueError(f"world {self.world!r} exists, and create makes another one; leave out --world or --create")
+            raise ValueError(
+                f"world {self.world!r} exists, and create makes another one; leave out --world or --create"
+            )
         host, _ = split_address(self.server)
         if not self.insecure and self.env_tls_ca is None and not is_loopback(host):
             raise ValueError(

@@ -182,15 +182,13 @@ class Agent:
         self._world = self._server.game(request.world_name)
         self._server.joined.append(settings)
         shift = next(self._server.shifts)
-        self._actions = SpecManager({uid: spec for uid, spec in enumerate(self._world.actions, shift)})
-        self._observations = SpecManager({uid: spec for uid, spec in enumerate(self._world.observations, 100 + shift)})
+        self._actions = SpecManager(dict(enumerate(self._world.actions, shift)))
+        self._observations = SpecManager(dict(enumerate(self._world.observations, 100 + shift)))
         self._state = INTERRUPTED
         return JoinWorldResponse(specs=self._specs())
 
     def _specs(self) -> Any:
-        return ActionObservationSpecs(
-            actions=self._actions.specs_by_uid, observations=self._observations.specs_by_uid
-        )
+        return ActionObservationSpecs(actions=self._actions.specs_by_uid, observations=self._observations.specs_by_uid)
 
     def _step(self, request: Any) -> Any:
         world = self._joined()

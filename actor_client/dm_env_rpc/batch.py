@@ -143,7 +143,12 @@ class WorldBatch:
     def close(self) -> None:
         """Leaves all worlds, and destroys those that were created; see `EnvBatch.close`."""
         worlds, self._worlds = self._worlds, []
-        timer = threading.Timer(LEAVE_SECONDS, lambda: [world.cut() for world in worlds])
+
+        def cut() -> None:
+            for world in worlds:
+                world.cut()
+
+        timer = threading.Timer(LEAVE_SECONDS, cut)
         timer.daemon = True
         timer.start()
         for world in worlds:

@@ -37,6 +37,9 @@ _OLD_NAMES = {
 }
 """Older names of variables, which may still be set, and the settings that they set."""
 
+_ARGUMENTS: Mapping[str, str] = {"model": "MODEL.onnx", "server": "HOST:PORT"}
+"""What the help calls the settings that are no flags."""
+
 _COMMANDS = (BoardsSettings, DmEnvRpcSettings, GymSettings, PettingZooSettings, PlaySettings, UnitySettings)
 
 Settings = TypeVar("Settings", bound=BaseSettings)
@@ -103,7 +106,7 @@ def _explain(problem: ErrorDetails, flags: Mapping[str, object], kind: type[Base
     if not problem["loc"]:
         return message
     name = str(problem["loc"][0])
-    flag = "--" + name.replace("_", "-")
+    flag = _ARGUMENTS.get(name) or "--" + name.replace("_", "-")
     if problem["type"] == "missing":
         example = _EXAMPLES.get(kind) if name in {"env", "game"} else None
         return f"{flag} is missing" if example is None else f"{flag} is missing: {example}"

@@ -86,9 +86,8 @@ def test_tensors_of_every_kind_pass() -> None:
         assert action.descriptions == ("aim.0", "aim.1", "thrust", "gear", *(f"keys.{n}" for n in range(4)), "lamp")
         assert (action.continuous_low, action.continuous_high) == ((-1, 0, -np.inf), (1, 10, np.inf))
         assert (action.discrete_branches, action.first_choices) == ((3, 2, 2, 3, 4, 2), (3, 0, 0, 0, 0, 0))
-        assert {spec.name: spec.bounds for spec in batch.spec.observations} == {
-            **{"aim": None, "camera": (0, 255), "gear": None, "keys": None, "lamp": (0, 1), "thrust": None}
-        }
+        bounds = {spec.name: spec.bounds for spec in batch.spec.observations if spec.bounds}
+        assert bounds == {"camera": (0, 255), "lamp": (0, 1)}
         batch.reset([1, 2])
         continuous = np.array([[0.5, 20, 0.25], [-0.5, 2, np.nan]], np.float32)
         discrete = np.array([[2, 0, 1, 2, 3, 1], [0, 1, 0, 0, 0, 0]], np.int32)
@@ -99,7 +98,8 @@ def test_tensors_of_every_kind_pass() -> None:
         assert shown["keys"].tolist() == [[0, 1, 2, 3], [1, 0, 0, 0]]
         assert shown["lamp"].tolist() == [[1], [0]]
         assert shown["thrust"].tolist() == [[0.25], [0]]
-        assert (shown["camera"].dtype, shown["camera"].shape, shown["camera"].max()) == (np.uint8, (2, 6, 8, 3), 1)
+        assert shown["camera"].tolist() == np.ones((2, 6, 8, 3)).tolist()
+        assert shown["camera"].dtype == np.uint8
         assert [each.rewards.tolist() for each in seen] == [[1, 1], [2, 2], [3, 3]]
         assert (list(seen[2].ended), seen[2].ends.tolist()) == ([0, 1], [SegmentEnd.TRUNCATED] * 2)
 
@@ -200,7 +200,7 @@ def changed(kind: str, change: Callable[[Any], None]) -> Worlds:
 
 def uid_of(step: Any, *, is_scalar: bool = False) -> int:
     """Returns the UID of the field, or of the reward, which is a scalar, in the answer to a step."""
-    return next(uid for uid, tensor in step.observations.items() if bool(tensor.shape) is not is_scalar)
+    return next(int(uid) for uid, tensor in step.observations.items() if bool(tensor.shape) is not is_scalar)
 
 
 def reshaped(step: Any) -> None:
@@ -349,9 +349,9 @@ def test_worlds_that_differ_are_refused() -> None:
         if next(joined):
             only(actions=[tensor_spec("paddle", DataType.INT8, low=0, high=1)])(answer)
 
-    with serving(changed("join_world", change)) as address:
-        with pytest.raises(UnknownEnvironment, match="its action 'paddle' is declared otherwise than before"):
-            made(address, num_envs="2")
+    said = "its action 'paddle' is declared otherwise than before"
+    with serving(changed("join_world", change)) as address, pytest.raises(UnknownEnvironment, match=said):
+        made(address, num_envs="2")
     with played(changed("reset", only(observations=[REWARD]))) as batch:
         batch.reset([1])
         with pytest.raises(EnvironmentFailed, match="its observation 'field' is declared otherwise"):
@@ -457,7 +457,9 @@ def test_tls_and_a_token(tmp_path: Path) -> None:
             got.append(dict(context.invocation_metadata()))
             yield from super().Process(request_iterator, context)
 
-    credentials = grpc.ssl_server_credentials([((tmp_path / SERVER_KEY).read_bytes(), (tmp_path / SERVER_CERT).read_bytes())])
+    credentials = grpc.ssl_server_credentials(
+        [((tmp_path / SERVER_KEY).read_bytes(), (tmp_path / SERVER_CERT).read_bytes())]
+    )
     with serving(Guarded(), credentials) as address:
         batch = made(address, env_tls_ca=str(folder.ca), env_token_file=str(tmp_path / "lab.token"))
         batch.reset([1])

@@ -42,7 +42,7 @@ class Connection:
         self._world.drain()
 
 
-class Connected(absltest.TestCase):  # type: ignore[misc]
+class Connected(absltest.TestCase):
     """Has a server with a world, and a connection."""
 
     connection: Any = None  # an abstract property of every suite

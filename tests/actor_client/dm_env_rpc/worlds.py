@@ -74,7 +74,7 @@ class Catch:
         """Moves the paddle, and lets the ball fall."""
         self._paddle = int(np.clip(self._paddle + int(actions.get("paddle", 0)), 0, self.size - 1))
         self._height += self.speed
-        return RUNNING if self._height < self.size - 1 else TERMINATED
+        return int(RUNNING if self._height < self.size - 1 else TERMINATED)
 
     def seen(self) -> dict[str, Any]:
         """Returns all observations."""
@@ -127,7 +127,7 @@ class Everything:
     def act(self, actions: Mapping[str, Any]) -> int:
         """Notes the actions."""
         self.steps, self.last = self.steps + 1, dict(actions)
-        return RUNNING if self.steps < 3 else INTERRUPTED
+        return int(RUNNING if self.steps < 3 else INTERRUPTED)
 
     def seen(self) -> dict[str, Any]:
         """Returns all observations."""
@@ -301,7 +301,8 @@ class Worlds(dm_env_rpc_pb2_grpc.EnvironmentServicer):  # type: ignore[misc]
 
     def Process(self, request_iterator: Iterator[Any], context: Any) -> Iterator[Any]:
         """Answers the requests of an agent."""
-        agent, requests = Agent(self), []
+        agent = Agent(self)
+        requests: list[Any] = []
         self.requests.append(requests)
         for request in request_iterator:
             requests.append(request)

@@ -70,7 +70,7 @@ class World:
             raise WorldFault(f"the server ended the stream in place of an answer to {kind}") from None
         except grpc.RpcError as error:
             details = printable(error.details() or "without a reason")
-            raise WorldFault(f"the server is gone, asked for {kind}: {error.code().name}: {details}") from None
+            raise WorldFault(f"the server gave no answer to {kind}: {error.code().name}: {details}") from None
         found = answer.WhichOneof("payload")
         if found == "error":
             raise WorldFault(f"the server refused {kind}: {_words(answer.error)}")

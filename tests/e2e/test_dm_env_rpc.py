@@ -23,7 +23,7 @@ def test_worlds_are_learned_over_a_restart_of_their_server(processes: Processes)
         assert (learner.wait(), actor.wait()) == (0, 0), learner.said() + actor.said()
         assert worlds.names == []
     (failure,) = actor.events("environment_failed")
-    assert "the server is gone, asked for step: " in failure["error"]
+    assert "the server gave no answer to step: " in failure["error"]
     (books,) = actor.events("books")
     assert books["open"] == books["unacked"] == 0
     assert books["acked"]

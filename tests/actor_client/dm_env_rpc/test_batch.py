@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent import futures
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -387,9 +388,23 @@ def test_a_server_that_ends_is_a_failure() -> None:
     with serving(Worlds()) as address:
         batch = made(address, num_envs="2")
         batch.reset([1, 2])
-    with pytest.raises(EnvironmentFailed, match="environment 0 failed: the server is gone, asked for step: "):
+    with pytest.raises(EnvironmentFailed, match="environment 0 failed: the server gave no answer to step: "):
         batch.step(None, np.zeros((2, 1), np.int32))
     batch.close()
+
+
+def test_bytes_that_are_no_answer_are_a_failure() -> None:
+    """They are named in a line."""
+    process = grpc.stream_stream_rpc_method_handler(lambda requests, _: (b"\xff\xff" for _ in requests))
+    handler = grpc.method_handlers_generic_handler("dm_env_rpc.v1.Environment", {"Process": process})
+    server = grpc.server(futures.ThreadPoolExecutor(1), [handler], options=[("grpc.so_reuseport", 0)])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        with pytest.raises(UnknownEnvironment, match="no answer to create_world: INTERNAL: Exception deserializing"):
+            made(f"127.0.0.1:{port}")
+    finally:
+        server.stop(None).wait()
 
 
 def test_an_answer_to_another_request_is_a_failure() -> None:
@@ -441,7 +456,7 @@ def test_nothing_that_speaks_it_is_there(monkeypatch: pytest.MonkeyPatch) -> Non
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:
-        with pytest.raises(UnknownEnvironment, match="asked for create_world: UNIMPLEMENTED"):
+        with pytest.raises(UnknownEnvironment, match="no answer to create_world: UNIMPLEMENTED"):
             made(f"127.0.0.1:{port}")
     finally:
         server.stop(None).wait()

@@ -84,9 +84,9 @@ def test_each_exchange_has_its_messages() -> None:
         assert found, kind.full_name
         if (choice := kind.oneofs_by_name.get("message")) is not None and kind.name != "GetPolicyResponse":
             assert {each.WhichOneof("message") for each in found} == {field.name for field in choice.fields}
-    for kind in (client_pb2.PlayRequest, client_pb2.PlayResponse):
-        used = {field.name for each in written if isinstance(each, kind) for field, _ in each.ListFields()}
-        assert used == set(kind.DESCRIPTOR.fields_by_name)
+    for of_clients in (client_pb2.PlayRequest, client_pb2.PlayResponse):
+        used = {field.name for each in written if isinstance(each, of_clients) for field, _ in each.ListFields()}
+        assert used == set(of_clients.DESCRIPTOR.fields_by_name)
     steps = [entry for each in written if isinstance(each, client_pb2.PlayRequest) for entry in each.steps]
     used = {field.name for entry in steps for field, _ in entry.ListFields()}
     assert used == set(client_pb2.AgentSteps.DESCRIPTOR.fields_by_name)

@@ -395,7 +395,7 @@ def test_a_server_that_ends_is_a_failure() -> None:
 
 def test_bytes_that_are_no_answer_are_a_failure() -> None:
     """They are named in a line."""
-    process = grpc.stream_stream_rpc_method_handler(lambda requests, _: (b"\xff\xff" for _ in requests))
+    process: Any = grpc.stream_stream_rpc_method_handler(lambda requests, _: (b"\xff\xff" for _ in requests))
     handler = grpc.method_handlers_generic_handler("dm_env_rpc.v1.Environment", {"Process": process})
     server = grpc.server(futures.ThreadPoolExecutor(1), [handler], options=[("grpc.so_reuseport", 0)])
     port = server.add_insecure_port("127.0.0.1:0")

@@ -60,6 +60,7 @@ def run_conform(flags: Mapping[str, object]) -> ExitCode:
         for verdict in verdicts(settings):
             sys.stdout.write(verdict.lines())
             broken += verdict.outcome == "fail"
+        sys.stdout.write(f"{len(RULES)} rules; protos/README.md has more, which are not tried\n")
         if broken:
             raise ActorError(
                 ExitCode.NOT_A_LEARNER,

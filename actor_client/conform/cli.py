@@ -3,7 +3,7 @@
 import argparse
 from typing import Final
 
-from actor_client.command_line import Command, add_common, add_recording
+from actor_client.command_line import Command, add_learner, add_log
 
 DESCRIPTION: Final = """\
 Plays a scripted actor against a learner, and says for each rule of protos/README.md that it tries whether the learner keeps
@@ -17,8 +17,8 @@ and a few rows: use one of its own.
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `rollcast act conform`; `actor_client.settings.conform` checks their values."""
     parser.add_argument("--behavior", metavar="NAME", help="behavior to declare (default: the only one of the run)")
-    add_recording(parser)
-    add_common(parser)
+    add_learner(parser)
+    add_log(parser)
 
 
 COMMAND: Final = Command(

@@ -14,6 +14,7 @@ from actor_client.settings import PREFIX
 from actor_client.settings.agents import PettingZooSettings
 from actor_client.settings.boards import BoardsSettings, PlaySettings
 from actor_client.settings.commands import GymSettings, UnitySettings
+from actor_client.settings.conform import ConformSettings
 from actor_client.settings.dm_env_rpc import DmEnvRpcSettings
 
 _ENV = f"give --env {{}} or --env module:callable, or set {PREFIX}ENV"
@@ -40,7 +41,15 @@ _OLD_NAMES = {
 _ARGUMENTS: Mapping[str, str] = {"model": "MODEL.onnx", "server": "HOST:PORT"}
 """What the help calls the settings that are no flags."""
 
-_COMMANDS = (BoardsSettings, DmEnvRpcSettings, GymSettings, PettingZooSettings, PlaySettings, UnitySettings)
+_COMMANDS = (
+    BoardsSettings,
+    ConformSettings,
+    DmEnvRpcSettings,
+    GymSettings,
+    PettingZooSettings,
+    PlaySettings,
+    UnitySettings,
+)
 
 Settings = TypeVar("Settings", bound=BaseSettings)
 

@@ -16,6 +16,7 @@ from actor_client.cli import build_parser as actor_parser
 from actor_client.settings.agents import PettingZooSettings
 from actor_client.settings.boards import BoardsSettings, PlaySettings
 from actor_client.settings.commands import GymSettings, UnitySettings
+from actor_client.settings.conform import ConformSettings
 from actor_client.settings.dm_env_rpc import DmEnvRpcSettings
 from actor_client.unity.dropin.flags import build_parser as unity_parser
 from learner.cli.cli import build_parser as learner_parser
@@ -64,6 +65,7 @@ READERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("actor_client/boards/play", ("rollcast play",)),
     ("actor_client/boards", ("rollcast act boards",)),
     ("actor_client/pettingzoo", ("rollcast act pettingzoo",)),
+    ("actor_client/conform", ("rollcast act conform",)),
     ("actor_client/dm_env_rpc", ("rollcast act dm-env-rpc",)),
     ("actor_client/unity/dropin", ("rollcast unity",)),
     ("actor_client/unity", ("rollcast act unity", "rollcast unity")),
@@ -242,7 +244,15 @@ def test_each_variable_in_a_message_is_read() -> None:
     """A variable is a setting of the learner or of an actor, or the beginning of their names."""
     actors = {
         name
-        for kind in (BoardsSettings, DmEnvRpcSettings, GymSettings, PettingZooSettings, PlaySettings, UnitySettings)
+        for kind in (
+            BoardsSettings,
+            ConformSettings,
+            DmEnvRpcSettings,
+            GymSettings,
+            PettingZooSettings,
+            PlaySettings,
+            UnitySettings,
+        )
         for name in kind.model_fields
     }
     known = {f"ROLLCAST_{name.upper()}" for name in ServiceSettings.model_fields} | SYSTEM_VARIABLES

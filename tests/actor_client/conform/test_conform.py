@@ -47,8 +47,9 @@ def tried(address: str) -> dict[str, Verdict]:
 def test_the_learner_keeps_every_rule(learner: RealLearner, capsys: pytest.CaptureFixture[str]) -> None:
     """Each rule passes, and the command says so."""
     assert main(["conform", "--learner", learner.address]) == ExitCode.OK
-    lines = capsys.readouterr().out.splitlines()
+    *lines, last = capsys.readouterr().out.splitlines()
     assert [line.split()[:2] for line in lines] == [[rule.number, "pass"] for rule in RULES]
+    assert last.startswith(f"{len(RULES)} rules; ")
 
 
 MESSAGES: dict[str, type[Any]] = {

@@ -13,13 +13,22 @@ from actor_client.settings.addresses import early_ports
 from actor_client.settings.agents import PettingZooSettings
 from actor_client.settings.boards import BoardsSettings, PlaySettings
 from actor_client.settings.commands import CommonSettings, GymSettings, UnitySettings
+from actor_client.settings.conform import ConformSettings
 from actor_client.settings.dm_env_rpc import DmEnvRpcSettings
 from actor_client.settings.loading import load
 
 
 @pytest.fixture(autouse=True)
 def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
-    commands = (BoardsSettings, DmEnvRpcSettings, GymSettings, PettingZooSettings, PlaySettings, UnitySettings)
+    commands = (
+        BoardsSettings,
+        ConformSettings,
+        DmEnvRpcSettings,
+        GymSettings,
+        PettingZooSettings,
+        PlaySettings,
+        UnitySettings,
+    )
     for name in {name for each in commands for name in each.model_fields}:
         monkeypatch.delenv(f"ROLLCAST_ACTOR_{name.upper()}", raising=False)
 
@@ -184,6 +193,7 @@ def test_a_wrong_variable_is_named_as_such(monkeypatch: pytest.MonkeyPatch) -> N
     ("command", "settings"),
     [
         ("boards", BoardsSettings),
+        ("conform", ConformSettings),
         ("dm-env-rpc", DmEnvRpcSettings),
         ("gym", GymSettings),
         ("pettingzoo", PettingZooSettings),

@@ -74,7 +74,7 @@ class Bending(grpc.GenericRpcHandler):
 
     def __init__(
         self,
-        channel: grpc.Channel,
+        channel: Any,
         bend: Callable[[str, Any], None] = lambda _, answer: None,
         bend_error: Callable[[str, Any], Any] = lambda _, error: error,
     ) -> None:
@@ -117,11 +117,9 @@ class Bending(grpc.GenericRpcHandler):
 
         if name == "Upload":
             return grpc.stream_stream_rpc_method_handler(many)
-        return (
-            grpc.unary_stream_rpc_method_handler
-            if name in {"Subscribe", "GetPolicy"}
-            else grpc.unary_unary_rpc_method_handler
-        )(many if name in {"Subscribe", "GetPolicy"} else one)
+        if name in {"Subscribe", "GetPolicy"}:
+            return grpc.unary_stream_rpc_method_handler(many)
+        return grpc.unary_unary_rpc_method_handler(one)
 
 
 @contextmanager

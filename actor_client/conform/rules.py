@@ -191,6 +191,16 @@ def returning(trial: Trial) -> None:
     expect(opened.next_sequence == 1, f"a new session begins at {opened.next_sequence}")
 
 
+def settling(trial: Trial) -> None:
+    """Tries R1.9."""
+    player, stream, _ = trial.uploading()
+    stream.send(player.chunk(1, trial.version))
+    _acked(stream, 1)
+    opened = player.resume()
+    found = opened.next_sequence, opened.settled_through
+    expect(found == (2, 1), f"after chunk 1, next_sequence is {found[0]} and settled_through {found[1]}")
+
+
 def ordering(trial: Trial) -> None:
     """Tries R2.1."""
     player = trial.declared()
@@ -327,6 +337,7 @@ RULES: Final = (
     Rule("R1.5", "a return adds one to the epoch, and fences the older one and other processes", resuming),
     Rule("R1.6", "a closed session is gone", closing),
     Rule("R1.7", "an unknown session is answered with a new one", returning),
+    Rule("R1.9", "a return says what was received", settling),
     Rule("R2.1", "an upload begins with open and opened", ordering),
     Rule("R2.2", "a duplicate is acked again, and a gap ends the stream", numbering),
     Rule("R2.3", "acks are cumulative", acking),

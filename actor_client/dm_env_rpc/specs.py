@@ -133,13 +133,13 @@ def _bound(
     """
     found = value.WhichOneof("payload")
     if found is None:
-        return np.full(shape, default)
+        return np.broadcast_to(np.asarray(default), shape)  # takes no memory, whatever the shape
     bound = _flat(getattr(value, found), dtype) if found == payload else np.zeros(0, dtype)
     if bound.size not in (1, math.prod(shape)):
         raise UnsupportedSpace(
             f"{what} has {len(getattr(value, found).array)} values of {found}; it needs 1 or {math.prod(shape)} of {payload}"
         )
-    return np.full(shape, bound[0]) if bound.size == 1 else bound.reshape(shape)
+    return np.broadcast_to(bound.reshape(()), shape) if bound.size == 1 else bound.reshape(shape)
 
 
 def _by_name(kind: str, specs: Mapping[int, Any]) -> dict[str, tuple[int, Any]]:
@@ -194,10 +194,13 @@ class WorldPlan:
                 )
         self._declared = {name: spec for name, (_, spec) in (observations | actions).items()}
         left_out = {*ignore, reward} | (set() if observe else {DISCOUNT})
+        observed = [name for name in (sorted(set(observe)) or observations) if name not in left_out]
+        if len(observed) > limits.MAX_OBSERVATIONS:
+            raise UnsupportedSpace(
+                f"the server has {len(observed)} observations; at most {limits.MAX_OBSERVATIONS} can be sent: choose with --observe NAME"
+            )
         self._observed = [
-            TensorForm.of(f"observation {printable(name)!r}", observations[name][1], _MOST_NUMBERS)
-            for name in (sorted(set(observe)) or observations)
-            if name not in left_out
+            TensorForm.of(f"observation {printable(name)!r}", observations[name][1], _MOST_NUMBERS) for name in observed
         ]
         self._reward = TensorForm.of(f"the reward {printable(reward)!r}", observations[reward][1], 1)
         self._acted = [

@@ -182,6 +182,7 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
         "accepted; SESSION_EXPIRED is needed",
     ),
     "R1.7": ({"bend": put("OpenSession", resumed=True)}, "that the learner does not know was resumed"),
+    "R1.9": ({"bend": put("OpenSession", settled_through=0)}, "next_sequence is 2 and settled_through 0"),
     "R2.1": (
         {"bend": lambda name, answer: answer.ack.SetInParent() if name == "Upload" else None},
         "the first response is ack",

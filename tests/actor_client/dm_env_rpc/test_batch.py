@@ -78,6 +78,11 @@ def test_sequences_follow_one_another() -> None:
             (fields,) = result.observations
             if result.final_observations is not None:
                 assert result.final_observations[0].tolist() == fields[result.ended].tolist()
+        (fields,) = batch.reset([21, 22, 23])
+        for field, seed in zip(fields, (21, 22, 23), strict=True):
+            game = Catch(seed, {})
+            game.begin()
+            assert field.tolist() == game.seen()["field"].ravel().tolist()
 
 
 def test_tensors_of_every_kind_pass() -> None:
@@ -314,7 +319,10 @@ OTHER_TYPE.min.int32s.array[:] = [1]
         (only(observations=[REWARD, tensor_spec("x", DataType.FLOAT, (0,))]), "axes of fixed length"),
         (only(observations=[tensor_spec("reward", DataType.FLOAT, (2,))]), "the reward 'reward' has the shape"),
         (only(observations=[REWARD, REWARD]), "two observations are named 'reward'"),
-        (only(observations=[REWARD, *(tensor_spec(f"o{n}", DataType.FLOAT) for n in range(65))]), "65 observations"),
+        (
+            only(observations=[REWARD, *(tensor_spec(f"o{n}", DataType.DOUBLE, (2**22,)) for n in range(65))]),
+            "65 observations",
+        ),
     ],
 )
 def test_declarations_that_cannot_be_sent_are_refused(change: Callable[[Any], None], text: str) -> None:

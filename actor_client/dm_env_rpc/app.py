@@ -2,9 +2,12 @@
 
 from collections.abc import Mapping
 
+from rollcast.tls import IdentityError
+
 from actor_client.adapters import BatchAdapter
 from actor_client.dm_env_rpc.batch import WorldBatch
 from actor_client.envs.base import EnvBatch
+from actor_client.envs.errors import UnknownEnvironment
 from actor_client.envs.factory import DEFAULT_BEHAVIOR
 from actor_client.exits import ExitCode
 from actor_client.running import run_actor
@@ -32,4 +35,7 @@ class DmEnvRpcAdapter(BatchAdapter):
 
     def make(self) -> EnvBatch:
         """Returns new worlds."""
-        return WorldBatch(self._worlds)
+        try:
+            return WorldBatch(self._worlds)
+        except IdentityError as error:  # a file that is read again at each attempt
+            raise UnknownEnvironment(str(error)) from None

@@ -18,6 +18,7 @@ from rollcast.enums import SegmentEnd
 from rollcast.v1 import policy_pb2
 
 from actor_client.dm_env_rpc import batch as batches
+from actor_client.dm_env_rpc.app import DmEnvRpcAdapter
 from actor_client.dm_env_rpc.batch import WorldBatch
 from actor_client.envs.errors import EnvironmentFailed, UnknownEnvironment, UnsupportedSpace
 from actor_client.exits import ActorError, ExitCode
@@ -487,6 +488,11 @@ def test_tls_and_a_token(tmp_path: Path) -> None:
         batch = made(address, env_tls_ca=str(folder.ca), env_token_file=str(tmp_path / "lab.token"))
         batch.reset([1])
         batch.close()
+        files = {"env_tls_ca": str(folder.ca), "env_token_file": str(tmp_path / "lab.token")}
+        adapter = DmEnvRpcAdapter(load(DmEnvRpcSettings, {"server": address, **files}))
+        (tmp_path / "lab.token").unlink()
+        with pytest.raises(UnknownEnvironment, match=r"lab\.token cannot be read"):
+            adapter.make()
     assert got[0]["authorization"] == f"Bearer {folder.tokens['lab']}"
 
 

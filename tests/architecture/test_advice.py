@@ -17,6 +17,8 @@ from actor_client.cli import build_parser as actor_parser
 from actor_client.settings.agents import PettingZooSettings
 from actor_client.settings.boards import BoardsSettings, PlaySettings
 from actor_client.settings.commands import GymSettings, UnitySettings
+from actor_client.settings.conform import ConformSettings
+from actor_client.settings.dm_env_rpc import DmEnvRpcSettings
 from actor_client.unity.dropin.flags import build_parser as unity_parser
 from learner.cli.cli import build_parser as learner_parser
 from learner.shared.settings.service import ServiceSettings
@@ -50,7 +52,7 @@ FLAGS = {
     for name, flags in _flags(build(prog)).items()
 }
 FLAGS["rollcast act"] = frozenset().union(*(FLAGS[each] for each in FLAGS if each.startswith("rollcast act")))
-ACTORS = tuple(f"rollcast act {kind}" for kind in ("gym", "unity", "pettingzoo", "boards"))
+ACTORS = tuple(f"rollcast act {kind}" for kind in ("gym", "unity", "pettingzoo", "boards", "dm-env-rpc"))
 SERVERS = ("rollcast serve", "rollcast train", "rollcast unity")
 TRAINER = ("rollcast trainer",)
 COMPARE = ("rollcast compare",)
@@ -64,6 +66,8 @@ READERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("actor_client/boards/play", ("rollcast play",)),
     ("actor_client/boards", ("rollcast act boards",)),
     ("actor_client/pettingzoo", ("rollcast act pettingzoo",)),
+    ("actor_client/conform", ("rollcast act conform",)),
+    ("actor_client/dm_env_rpc", ("rollcast act dm-env-rpc",)),
     ("actor_client/unity/dropin", ("rollcast unity",)),
     ("actor_client/unity", ("rollcast act unity", "rollcast unity")),
     ("actor_client/envs", ("rollcast act gym",)),
@@ -125,6 +129,7 @@ READERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("actor_client/joining.py", ACTORS),
     ("actor_client/settings/agents.py", ("rollcast act pettingzoo",)),
     ("actor_client/settings/boards.py", ("rollcast act boards",)),
+    ("actor_client/settings/dm_env_rpc.py", ("rollcast act dm-env-rpc",)),
     ("actor_client/serving.py", ACTORS),
     ("actor_client", ()),
     ("protos/rollcast/tls.py", (*ACTORS, *TRAINER)),
@@ -242,7 +247,15 @@ def test_each_variable_in_a_message_is_read() -> None:
     """A variable is a setting of the learner or of an actor, or the beginning of their names."""
     actors = {
         name
-        for kind in (BoardsSettings, GymSettings, PettingZooSettings, PlaySettings, UnitySettings)
+        for kind in (
+            BoardsSettings,
+            ConformSettings,
+            DmEnvRpcSettings,
+            GymSettings,
+            PettingZooSettings,
+            PlaySettings,
+            UnitySettings,
+        )
         for name in kind.model_fields
     }
     known = {f"ROLLCAST_{name.upper()}" for name in ServiceSettings.model_fields} | SYSTEM_VARIABLES

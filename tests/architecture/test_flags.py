@@ -17,6 +17,7 @@ PARSERS = [each for build in (actor_parser, unity_parser, learner_parser) for ea
 OTHER_FORMS = {
     "--env": {"ID", "BUILD"},  # of Gymnasium, PettingZoo or Unity
     "--behavior": {"NAME", "PATTERN=NAME"},  # several agents have several
+    "--join": {"KEY=VALUE", None},  # how an agent joins a world, or that a join code is printed
     "--output": {"DIR", "FILE"},  # of a token, or of a tournament
     "--address": {"HOST:PORT", "IP"},  # trainers meet at a port that they choose
     "--resume": {"auto", None},  # mlagents-learn has it without a value

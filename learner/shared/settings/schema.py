@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from learner.shared.settings.companions import Companions
 from learner.shared.settings.hyperparameters import DEFAULT_TRAINER, built_trainers, hyperparameters_of
 from learner.shared.settings.options import RunOptions
 from learner.shared.settings.parameters import SAMPLERS, ParameterSettings, Sampler
@@ -28,7 +29,7 @@ Schema: TypeAlias = dict[str, Any]
 def run_file_schema() -> Schema:
     """Returns the JSON schema of run files.
 
-    The schema accepts any settings for trainers and reward signals of other packages; `check-config` checks them.
+    The schema accepts any settings for trainers, companions and reward signals of other packages; `check-config` checks them.
     """
     hyperparameters = {name: hyperparameters_of(name) for name in built_trainers()}
     models: list[type[BaseModel]] = [
@@ -47,7 +48,8 @@ def run_file_schema() -> Schema:
         for name, model in hyperparameters.items()
         if model
     ]
-    definitions[RewardSignals.__name__]["additionalProperties"] = _ANYTHING
+    for block in (RewardSignals, Companions):
+        definitions[block.__name__]["additionalProperties"] = _ANYTHING
 
     sampler = definitions[Sampler.__name__]
     _take_anything(sampler["properties"]["sampler_parameters"])

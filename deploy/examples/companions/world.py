@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import torch
+from rollcast.enums import Squash
 from rollcast.specs import BehaviorSpec
 from torch import Tensor, nn
 
 from learner.shared.settings.base import PositiveWhole
 from learner.shared.settings.companions import CompanionSettings
 from learner.shared.settings.rewards import RewardSignalSettings
+from learner.training.rewards.actions import ActionNumbers
 from learner.training.rewards.learned import SignalSetup
 from learner.training.rewards.transitions import Transitions
 from learner.training.trainers.companions.trainer import CompanionTrainer
@@ -28,24 +30,26 @@ class WorldSettings(CompanionSettings):
 
 
 class Dynamics(nn.Module):
-    """Predicts a vector observation from the one before it and one choice.
+    """Predicts a vector observation from the one before it and the action.
 
     Args:
         spec: Observations and actions of the behavior.
         units: Width of the layers.
+        device: Device of the actions.
     """
 
-    def __init__(self, spec: BehaviorSpec, units: int) -> None:
+    def __init__(self, spec: BehaviorSpec, units: int, device: torch.device) -> None:
         super().__init__()
-        size, (self.choices,) = spec.observations[0].shape[0], spec.action.discrete_branches
-        self.layers = nn.Sequential(nn.Linear(size + self.choices, units), nn.SiLU(), nn.Linear(units, size))
+        self.actions = ActionNumbers(spec.action, Squash.CLIP3_DIV3, device)
+        size = spec.observations[0].shape[0]
+        self.layers = nn.Sequential(nn.Linear(size + self.actions.size, units), nn.SiLU(), nn.Linear(units, size))
         self.register_buffer("trained", torch.zeros(()))
 
     def forward(self, steps: Transitions) -> Tensor:
         """Computes the error of each of B steps, ``[B]``."""
         before, after = steps.observations[0], steps.next_observations[0]
-        choice = nn.functional.one_hot(steps.discrete[:, 0], self.choices)
-        errors: Tensor = (before + self.layers(torch.cat([before, choice], dim=1)) - after).square().mean(1)
+        action = self.actions.of(steps.continuous, steps.discrete)
+        errors: Tensor = (before + self.layers(torch.cat([before, action], dim=1)) - after).square().mean(1)
         return errors
 
 
@@ -57,7 +61,7 @@ class WorldModel(CompanionTrainer):
 
     def create_models(self) -> Mapping[str, nn.Module]:
         """Creates the model, which others find as ``world``."""
-        return {"world": Dynamics(self.spec, self.settings.hidden_units)}
+        return {"world": Dynamics(self.spec, self.settings.hidden_units, self.context.device)}
 
     def train(self) -> Iterator[None]:
         """Takes some gradient steps; after each the policy may take its turn."""

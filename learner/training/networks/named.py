@@ -64,7 +64,7 @@ def _found(models: Mapping[str, nn.Module], name: str) -> nn.Module:
     if found is None:
         raise UserError(
             ExitCode.RUN_FILE,
-            f"no companion of this behavior has a model {name!r} (known: {', '.join(models) or 'none'}): create_models names "
-            "them, and companions are created in the order of their names",
+            f"no companion of this behavior has a model {name!r} (known: {', '.join(models) or 'none'}): the create_models of one "
+            "must name it",
         )
     return found

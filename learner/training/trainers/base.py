@@ -470,7 +470,6 @@ class Trainer(ABC):
         if items:
             self.tell(TurnKind.COLLECT, items[-1].sequence)
         for item in items:
-            self.context.companions.add(item)
             self._process_trajectory(item)
         if self.get_step > before:  # other trainers count steps later
             self._cadence(before)
@@ -482,6 +481,7 @@ class Trainer(ABC):
         self.episode_statistics.add(item.chunk, item.source)
         if self.is_training:
             self._collected += item.chunk.rows
+            self.context.companions.add(item)
             self.receive(item)
             return
         if (history := self.context.outcomes.history) is not None:

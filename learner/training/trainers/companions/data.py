@@ -16,6 +16,7 @@ from torch import Tensor
 from learner.shared.exits import ExitCode, UserError
 from learner.shared.saved_values import count
 from learner.shared.settings.companions import DataBufferSettings
+from learner.shared.settings.trainer import TrainerSettings
 from learner.training.buffers.columns import TERMINATED
 from learner.training.buffers.layout import ChunkSegments
 from learner.training.buffers.replay import Places, ReplayMemory, ReplaySize, replay_row_bytes, replay_size
@@ -25,7 +26,25 @@ from learner.training.trainers.transitions import TransitionReader
 _KIB: Final = 1024
 
 
-def data_size(name: str, settings: DataBufferSettings, spec: BehaviorSpec, time_horizon: int) -> ReplaySize:
+def data_sizes(spec: BehaviorSpec, settings: TrainerSettings) -> dict[str, ReplaySize]:
+    """Returns the sizes of a behavior's data buffers by name.
+
+    Raises:
+        UserError: One is too small for a segment, or for a companion.
+    """
+    sizes = {name: _size(name, each, spec, settings.time_horizon) for name, each in settings.buffers.items()}
+    for name, companion in settings.companions.active().items():
+        most = sizes[companion.data].capacity_steps
+        if companion.min_buffer_size > most:
+            raise UserError(
+                ExitCode.RUN_FILE,
+                f"companions.{name}.min_buffer_size is {companion.min_buffer_size}, but the data buffer {companion.data!r} has room for "
+                f"{most} steps: raise its max_steps and max_bytes, or lower min_buffer_size",
+            )
+    return sizes
+
+
+def _size(name: str, settings: DataBufferSettings, spec: BehaviorSpec, time_horizon: int) -> ReplaySize:
     """Returns the size of a data buffer, with the most steps that fit.
 
     Args:

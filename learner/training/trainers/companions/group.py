@@ -24,8 +24,8 @@ from learner.shared.settings.trainer import TrainerSettings
 from learner.training.buffers.layout import segments_of
 from learner.training.buffers.replay import replay_row_bytes
 from learner.training.networks.named import NamedModels
-from learner.training.trainers.companions.data import DataUser, data_size
-from learner.training.trainers.companions.trainer import CompanionSetup, CompanionTrainer
+from learner.training.trainers.companions.data import DataUser, data_sizes
+from learner.training.trainers.companions.trainer import CompanionContext, CompanionTrainer
 from learner.training.trainers.intake import for_training
 
 log = structlog.get_logger(__name__)
@@ -77,9 +77,9 @@ class Companions:
     ) -> None:
         self.models = models or NamedModels()
         self._data = data or {}
-        self._turns = {each.companion.name: _Turns(each, _seed(seed, each.companion.name)) for each in companions}
+        self._turns = {each.context.name: _Turns(each, _seed(seed, each.context.name)) for each in companions}
         self._clock = clock
-        self._has_ended = False
+        self._has_ended = self._has_new = False
 
     def add(self, item: Experience) -> None:
         """Copies the trainable segments of a chunk into the data buffers."""
@@ -88,15 +88,17 @@ class Companions:
         parts, chosen = segments_of(item.chunk), np.flatnonzero(for_training(item.chunk))
         for data in self._data.values():
             data.add(item.chunk, parts, chosen)
+        self._has_new = True
 
     def take_turns(self) -> None:
         """Lets each companion train, if it can, for its share of the time since its last turn."""
         for turns in self._turns.values():
-            if self._clock is None:
-                with seeded(turns.seed + turns.companion.trainings, turns.companion.companion.device):
-                    self._train(turns, lambda: False)
-            else:
+            if self._clock is not None:
                 self._train_for_a_slice(turns, self._clock)
+            elif self._has_new:  # once for each round, whatever the number of turns
+                with seeded(turns.seed + turns.companion.trainings, turns.companion.context.device):
+                    self._train(turns, lambda: False)
+        self._has_new = False
 
     def _train_for_a_slice(self, turns: _Turns, clock: Callable[[], float]) -> None:
         now = clock()
@@ -173,14 +175,12 @@ def build_companions(
         UserError: A companion cannot be imported or created, or a data buffer has no room.
     """
     spec, settings = behavior.spec, behavior.settings
-    data = {
-        name: DataUser(spec, data_size(name, each, spec, behavior.time_horizon), device, _seed(seed, name))
-        for name, each in settings.buffers.items()
-    }
+    sizes = data_sizes(spec, settings)
+    data = {name: DataUser(spec, size, device, _seed(seed, name)) for name, size in sizes.items()}
     models = NamedModels()
-    companions = _made(settings, CompanionSetup("", spec, device, models, data, stats), seed)
+    companions = _made(settings, CompanionContext("", spec, device, models, data, stats), seed)
     for each in companions:
-        name = each.companion.name
+        name = each.context.name
         each.optimizers = plugins.make(f"companions.{name}", name, each.create_optimizers)
     return Companions(models, data, companions, seed=seed, clock=None if in_rounds else time.monotonic)
 
@@ -203,9 +203,9 @@ def companion_networks(spec: BehaviorSpec, settings: TrainerSettings) -> list[nn
         UserError: A companion cannot be imported, or cannot create its models for the behavior.
     """
     models = NamedModels()
-    setup = CompanionSetup("", spec, torch.device("meta"), models, {}, StatsReporter(spec.name))
+    context = CompanionContext("", spec, torch.device("meta"), models, {}, StatsReporter(spec.name))
     with torch.device("meta"):
-        _made(settings, setup, 0)
+        _made(settings, context, 0)
     return models.all()
 
 
@@ -213,19 +213,18 @@ def companion_data_bytes(spec: BehaviorSpec, settings: TrainerSettings) -> int:
     """Returns the bytes of a behavior's data buffers.
 
     Raises:
-        UserError: One has no room for a segment.
+        UserError: One is too small.
     """
-    sizes = (data_size(name, each, spec, settings.time_horizon) for name, each in settings.buffers.items())
-    return sum(size.capacity_rows for size in sizes) * replay_row_bytes(spec)
+    return sum(size.capacity_rows for size in data_sizes(spec, settings).values()) * replay_row_bytes(spec)
 
 
-def _made(settings: TrainerSettings, setup: CompanionSetup, seed: int) -> list[CompanionTrainer]:
+def _made(settings: TrainerSettings, context: CompanionContext, seed: int) -> list[CompanionTrainer]:
     found: list[CompanionTrainer] = []
     for name, each in settings.companions.active().items():
         place = f"companions.{name}"
         factory = load(place, name, COMPANIONS)
-        with seeded(_seed(seed, name), setup.device):
-            companion = plugins.make(place, name, lambda: factory(each, replace(setup, name=name)))  # noqa: B023 - called at once
+        with seeded(_seed(seed, name), context.device):
+            companion = plugins.make(place, name, lambda: factory(each, replace(context, name=name)))  # noqa: B023 - called at once
             if not isinstance(companion, CompanionTrainer):
                 raise UserError(
                     ExitCode.RUN_FILE,

@@ -21,7 +21,7 @@ from learner.training.trainers.companions.data import DataUser
 
 
 @dataclass(frozen=True, slots=True)
-class CompanionSetup:
+class CompanionContext:
     """Everything a companion is built from, in addition to its settings.
 
     Attributes:
@@ -50,20 +50,20 @@ class CompanionTrainer(ABC):
 
     Args:
         settings: The companion's block in the run file.
-        companion: Everything else.
+        context: Everything else.
 
     Attributes:
         settings_model: Class attribute with the type of ``settings``.
-        companion: As given.
+        context: As given.
         optimizers: What `create_optimizers` returned.
         trainings: Completed trainings.
     """
 
     settings_model: ClassVar[type[CompanionSettings]] = CompanionSettings
 
-    def __init__(self, settings: CompanionSettings, companion: CompanionSetup) -> None:
+    def __init__(self, settings: CompanionSettings, context: CompanionContext) -> None:
         self.settings = settings
-        self.companion = companion
+        self.context = context
         self.min_buffer_size = settings.min_buffer_size
         self.min_new_data_count = settings.min_new_data_count
         self.training_condition_data_user = settings.data
@@ -75,7 +75,7 @@ class CompanionTrainer(ABC):
     @property
     def spec(self) -> BehaviorSpec:
         """Observations and actions of the behavior."""
-        return self.companion.spec
+        return self.context.spec
 
     def create_models(self) -> Mapping[str, nn.Module]:
         """Creates the models that this companion adds, by name; none unless overridden.
@@ -115,10 +115,10 @@ class CompanionTrainer(ABC):
             if not all(bool(value.isfinite().all()) for value in model.parameters()):
                 raise UserError(
                     ExitCode.TRAINER_FAILED,
-                    f"companion {self.companion.name!r} trained its model {name!r} to numbers that are not finite: lower its "
+                    f"companion {self.context.name!r} trained its model {name!r} to numbers that are not finite: lower its "
                     "learning_rate, or limit its loss",
                 )
-            self.companion.models.sync(name)
+            self.context.models.sync(name)
 
     def teardown(self) -> None:  # noqa: B027
         """Cleans up after `sync_models`; also called if `train` failed or is not finished."""
@@ -129,7 +129,7 @@ class CompanionTrainer(ABC):
         Raises:
             UserError: There is none of this name.
         """
-        return self.companion.models.get_training_model(name)
+        return self.context.models.get_training_model(name)
 
     def get_inference_model(self, name: str) -> nn.Module:
         """Returns the copy that changes only after a training, of any companion of the behavior.
@@ -137,7 +137,7 @@ class CompanionTrainer(ABC):
         Raises:
             UserError: There is none of this name.
         """
-        return self.companion.models.get_inference_model(name)
+        return self.context.models.get_inference_model(name)
 
     def get_data_user(self, name: str) -> DataUser:
         """Returns a data buffer.
@@ -145,18 +145,18 @@ class CompanionTrainer(ABC):
         Raises:
             UserError: There is none of this name.
         """
-        data = self.companion.data
+        data = self.context.data
         if name not in data:
             raise UserError(
                 ExitCode.RUN_FILE,
-                f"companion {self.companion.name!r} reads the data buffer {name!r}, which does not exist (known: "
+                f"companion {self.context.name!r} reads the data buffer {name!r}, which does not exist (known: "
                 f"{', '.join(data)}): list it under data_buffers",
             )
         return data[name]
 
     def add_stat(self, key: str, value: float) -> None:
         """Adds a value to a statistic, such as ``Losses/World Model``; writers get the mean since the last summary."""
-        self.companion.stats.add_stat(key, value)
+        self.context.stats.add_stat(key, value)
 
     def state_dict(self) -> dict[str, Any]:
         """Returns models, optimizers and counts; a subclass adds what else it learns."""
@@ -173,11 +173,11 @@ class CompanionTrainer(ABC):
         Raises:
             ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError: The state does not fit.
         """
-        for name in self._names:
-            model = self.get_training_model(name)
-            require_fit(state["models"][name], model.state_dict())
-            model.load_state_dict(state["models"][name])
-            self.companion.models.sync(name)
+        models = {name: state["models"][name] for name in self._names}
+        require_fit(_flat(models), _flat({name: self.get_training_model(name).state_dict() for name in models}))
+        for name, parameters in models.items():
+            self.get_training_model(name).load_state_dict(parameters)
+            self.context.models.sync(name)
         for name, optimizer in self.optimizers.items():
             optimizer.load_state_dict(state["optimizers"][name])
         self.trainings, self._added = count(state, "trainings"), count(state, "added")
@@ -193,7 +193,7 @@ class CompanionTrainer(ABC):
         if not all(isinstance(model, nn.Module) for model in models.values()):
             raise TypeError("create_models must return a map of names to torch.nn.Module")
         for name, model in models.items():
-            self.companion.models.add(name, model.to(self.companion.device))
+            self.context.models.add(name, model.to(self.context.device))
         self._names = tuple(models)
 
     def training(self) -> Iterator[None]:
@@ -206,3 +206,8 @@ class CompanionTrainer(ABC):
             self.trainings += 1
         finally:
             self.teardown()
+
+
+def _flat(models: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns the parameters of all models, named by their model first."""
+    return {f"{name}.{key}": value for name, parameters in models.items() for key, value in parameters.items()}

@@ -232,7 +232,7 @@ def test_a_pause_is_a_pause_of_companions_too() -> None:
 
 def test_a_reward_signal_reads_the_copy() -> None:
     """It gets the inference model by its name; an unknown one is refused with those that exist."""
-    signals = {"extrinsic": {}, toys.SURPRISE: {}}
+    signals: dict[str, Any] = {"extrinsic": {}, toys.SURPRISE: {}}
     run = Run({toys.WORLD: SMALL}, reward_signals=signals)
     trainer: Any = run.trainer
     signal = trainer.signals._signals[1]

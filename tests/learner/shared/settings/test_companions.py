@@ -64,8 +64,8 @@ def test_companions_and_data_are_settings(write_run: WriteRun) -> None:
         (run_of("{min_new_data_count: 0}"), r"min_new_data_count"),
         (run_of("null"), r"is empty; write {} for default settings"),
         (
-            run_of(name="mine:Gone"),
-            r"behaviors\.A\.companions\.mine:Gone.*cannot be imported: .*No module named 'mine'",
+            run_of(name="no_such_module:Gone"),
+            r"behaviors\.A\.companions\.no_such_module:Gone.*cannot be imported: .*No module named 'no_such_module'",
         ),
         (run_of(name=toys.SURPRISE), r"a class that does not extend \S+\.CompanionTrainer"),
         (run_of(name="world"), r"unknown key 'world'"),

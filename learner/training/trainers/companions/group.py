@@ -149,13 +149,16 @@ class Companions:
         Raises:
             ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError: The state does not fit.
         """
+        if not self._turns:
+            return
+        saved_data, saved = (_map(state, key) if state else {} for key in ("data", "trainers"))
         for name, data in self._data.items():
-            if name in state.get("data", {}):
-                data.load_state_dict(state["data"][name])
+            if name in saved_data:
+                data.load_state_dict(saved_data[name])
         for name, turns in self._turns.items():
-            if name in state.get("trainers", {}):
-                turns.companion.load_state_dict(state["trainers"][name])
-            elif state:
+            if name in saved:
+                turns.companion.load_state_dict(saved[name])
+            else:
                 log.warning("companion_begins", companion=name, reason="the saved state does not have it")
 
 
@@ -233,6 +236,13 @@ def _made(settings: TrainerSettings, context: CompanionContext, seed: int) -> li
                 )
             plugins.make(place, name, companion.add_models)
         found.append(companion)
+    return found
+
+
+def _map(state: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = state[key]
+    if not isinstance(found, Mapping):
+        raise TypeError(f"{key} is a {type(found).__name__}, but must be a map")
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import torch
 from rollcast.specs import BehaviorSpec
-from torch import nn
+from torch import Tensor, nn
 
 from learner.shared.exits import ExitCode, UserError
 from learner.shared.observe.stats import StatsReporter
@@ -180,6 +180,9 @@ class CompanionTrainer(ABC):
             self.context.models.sync(name)
         for name, optimizer in self.optimizers.items():
             optimizer.load_state_dict(state["optimizers"][name])
+            for key, value in ((key, value) for kept in optimizer.state.values() for key, value in kept.items()):
+                if isinstance(value, Tensor) and not bool(value.isfinite().all()):
+                    raise ValueError(f"{key} of the optimizer {name} holds NaN or infinite values")
         self.trainings, self._added = count(state, "trainings"), count(state, "added")
 
     def add_models(self) -> None:

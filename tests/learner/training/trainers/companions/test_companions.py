@@ -287,8 +287,12 @@ def test_a_state_that_does_not_fit_is_refused() -> None:
     with capture_logs() as lines:
         Run({toys.WORLD: SMALL, toys.READER: SMALL}).trainer.load_state_dict(saved)
     assert [(line["event"], line["companion"]) for line in lines] == [("companion_begins", toys.READER)]
-    saved["companions"] = {"trainers": {toys.WORLD: {"models": {}}}}
-    with pytest.raises(UserError, match="does not fit the run file"):
+    run = Run({toys.WORLD: SMALL})
+    run.receive(10)
+    run.companions.take_turns()
+    saved = run.save()
+    saved["companions"]["trainers"][toys.WORLD]["optimizers"]["adam"]["state"][0]["exp_avg"].fill_(float("nan"))
+    with pytest.raises(UserError, match="exp_avg of the optimizer adam holds NaN or infinite values"):
         Run({toys.WORLD: SMALL}).trainer.load_state_dict(saved)
 
 

@@ -30,9 +30,9 @@ from learner.training.trainers.intake import for_training
 
 log = structlog.get_logger(__name__)
 
-SLICE_SECONDS: Final = 0.05
-"""Longest time that a companion may have saved up, and so the longest that the policy's trainer waits for it, apart from
-the rest of a gradient step."""
+SAVED_SECONDS: Final = 0.5
+"""Time of which a companion may save up its share: about that between two turns of an idle run. The policy's trainer waits
+for it at most that share of it, and the rest of a gradient step."""
 
 
 @dataclass(slots=True)
@@ -101,9 +101,9 @@ class Companions:
         self._has_new = False
 
     def _train_for_a_slice(self, turns: _Turns, clock: Callable[[], float]) -> None:
-        now = clock()
-        earned = 0.0 if turns.at is None else turns.companion.settings.max_share * (now - turns.at)
-        turns.at, turns.free_seconds = now, min(SLICE_SECONDS, turns.free_seconds + earned)
+        now, share = clock(), turns.companion.settings.max_share
+        earned = 0.0 if turns.at is None else share * (now - turns.at)
+        turns.at, turns.free_seconds = now, min(share * SAVED_SECONDS, turns.free_seconds + earned)
         if turns.free_seconds > 0:
             end = now + turns.free_seconds
             self._train(turns, lambda: clock() >= end)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from learner.shared.exits import UserError
+from learner.shared.settings.by_name import settings_by_name
 from learner.shared.settings.load import effective_document, load_run_options, to_yaml
 from learner.shared.settings.rules import missing_code, sources_of_code, unsupported
 from tests.learner.training.trainers.companions import toys
@@ -53,6 +54,14 @@ def test_companions_and_data_are_settings(write_run: WriteRun) -> None:
     (code,) = sources_of_code(loaded.options)
     assert (code["setting"], code["name"]) == (f"behaviors.A.companions.{toys.WORLD}", toys.WORLD)
     assert code["file"].endswith("toys.py")
+
+
+def test_programs_set_them_by_name(write_run: WriteRun) -> None:
+    """What a program passes as ``companions`` becomes settings of every behavior."""
+    words = [f"{path}={value}" for path, value in settings_by_name("companions", {toys.WIDE: {"units": 7}})]
+    loaded = load_run_options(write_run(run_of()), set_items=words, environ={})
+    active = loaded.options.behaviors["A"].companions.active()
+    assert (list(active), active[toys.WIDE].units) == ([toys.WIDE, toys.WORLD], 7)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from learner.training.buffers.replay import replay_row_bytes
 from learner.training.run.run import failure_of
 from learner.training.trainers.base import Trainer
 from learner.training.trainers.companions.data import DataUser, data_sizes
-from learner.training.trainers.companions.group import SLICE_SECONDS, Companions, build_companions
+from learner.training.trainers.companions.group import SAVED_SECONDS, Companions, build_companions
 from learner.training.trainers.companions.turns import CompanionTurns
 from learner.training.trainers.memory_estimate import estimate_memory
 from learner.training.trainers.registry import build
@@ -176,23 +176,24 @@ def test_the_policy_keeps_its_pace() -> None:
 
     def step(key: str, value: float) -> None:
         inner(key, value)
-        clock.now += 0.1  # longer than a slice
+        clock.now += 0.2  # longer than it may
 
     world.add_stat = step
     run.companions.take_turns()
     assert world.calls == [], "it has no time yet"
     for taken in (1, 2, 3):
-        clock.now += 1000.0  # saves up no more than a slice
+        clock.now += 1000.0  # saves up no more than a share of `SAVED_SECONDS`
         run.companions.take_turns()
         assert world.calls.count("step") == taken
         assert torch.equal(read_only(world), before)
         run.companions.take_turns()
         assert world.calls.count("step") == taken, "its time is used up"
     assert world.calls[-1] == "step"
-    clock.now += SLICE_SECONDS
+    owed = 0.2 - 0.25 * SAVED_SECONDS
+    clock.now += owed
     run.companions.take_turns()
     assert world.calls[-1] == "step", "it took longer than its share"
-    clock.now += (0.1 - SLICE_SECONDS) / 0.25
+    clock.now += owed / 0.25
     run.companions.take_turns()
     assert (world.calls[-1], world.trainings) == ("teardown", 1)
     assert torch.equal(read_only(world), weights(world))

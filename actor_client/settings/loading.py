@@ -14,6 +14,7 @@ from actor_client.settings import PREFIX
 from actor_client.settings.agents import PettingZooSettings
 from actor_client.settings.boards import BoardsSettings, PlaySettings
 from actor_client.settings.commands import GymSettings, UnitySettings
+from actor_client.settings.godot import GodotSettings
 
 _ENV = f"give --env {{}} or --env module:callable, or set {PREFIX}ENV"
 _GAME = f"give --game shogi or another game of OpenSpiel, or set {PREFIX}GAME"
@@ -36,7 +37,7 @@ _OLD_NAMES = {
 }
 """Older names of variables, which may still be set, and the settings that they set."""
 
-_COMMANDS = (BoardsSettings, GymSettings, PettingZooSettings, PlaySettings, UnitySettings)
+_COMMANDS = (BoardsSettings, GodotSettings, GymSettings, PettingZooSettings, PlaySettings, UnitySettings)
 
 Settings = TypeVar("Settings", bound=BaseSettings)
 

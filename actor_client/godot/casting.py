@@ -30,7 +30,7 @@ SHARED: Final = "shared_policy"
 """The policy of agents whose game names none."""
 _PICTURE: Final = "2d"
 """A part of the names of observations that are pictures: bytes, written in hexadecimal digits."""
-_CHOOSE: Final = "choose with --behavior 'POLICY=NAME', once for each"
+_CHOOSE: Final = "choose with --behavior 'PATTERN=NAME', once for each"
 
 
 class AgentInfo(NamedTuple):
@@ -294,7 +294,7 @@ class Casting:
             raise UnsupportedSpace(
                 f"agents of policies {shown(policy)} and {shown(agent.policy)} have different spaces "
                 f"({printable('; '.join(differences), 300)}), and agents of one behavior need equal ones; give them policies "
-                "of different names in Godot, and behaviors by --behavior 'POLICY=NAME'"
+                "of different names in Godot, and behaviors by --behavior 'PATTERN=NAME'"
             )
         return Part(spec, team, sight, hands)
 
@@ -308,7 +308,7 @@ class Casting:
             name = match(self._behaviors, policy)
             if name is None:
                 raise ActorError(
-                    ExitCode.USAGE, f"no --behavior matches the policy {shown(policy)}; add --behavior 'POLICY=NAME'"
+                    ExitCode.USAGE, f"no --behavior matches the policy {shown(policy)}; add --behavior 'PATTERN=NAME'"
                 )
             return name
         behaviors = self._run.behaviors

@@ -52,14 +52,14 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--behavior",
-        metavar="POLICY=NAME",
+        metavar="PATTERN=NAME",
         action="append",
         help="behavior of agents whose policy in Godot has such a name, or NAME for all; may be repeated (default: the only one "
         "of the run for a game with one policy, else the policy's name)",
     )
     parser.add_argument(
         "--team",
-        metavar="POLICY=NUMBER",
+        metavar="PATTERN=NUMBER",
         action="append",
         help="team of agents whose policy has such a name; may be repeated (default: 0)",
     )

@@ -16,6 +16,7 @@ from actor_client.cli import build_parser as actor_parser
 from actor_client.settings.agents import PettingZooSettings
 from actor_client.settings.boards import BoardsSettings, PlaySettings
 from actor_client.settings.commands import GymSettings, UnitySettings
+from actor_client.settings.godot import GodotSettings
 from actor_client.unity.dropin.flags import build_parser as unity_parser
 from learner.cli.cli import build_parser as learner_parser
 from learner.shared.settings.service import ServiceSettings
@@ -49,7 +50,7 @@ FLAGS = {
     for name, flags in _flags(build(prog)).items()
 }
 FLAGS["rollcast act"] = frozenset().union(*(FLAGS[each] for each in FLAGS if each.startswith("rollcast act")))
-ACTORS = tuple(f"rollcast act {kind}" for kind in ("gym", "unity", "pettingzoo", "boards"))
+ACTORS = tuple(f"rollcast act {kind}" for kind in ("gym", "unity", "pettingzoo", "godot", "boards"))
 SERVERS = ("rollcast serve", "rollcast train", "rollcast unity")
 TRAINER = ("rollcast trainer",)
 COMPARE = ("rollcast compare",)
@@ -63,11 +64,13 @@ READERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("actor_client/boards/play", ("rollcast play",)),
     ("actor_client/boards", ("rollcast act boards",)),
     ("actor_client/pettingzoo", ("rollcast act pettingzoo",)),
+    ("actor_client/godot", ("rollcast act godot",)),
+    ("actor_client/builds", ("rollcast act godot", "rollcast act unity", "rollcast unity")),
     ("actor_client/unity/dropin", ("rollcast unity",)),
     ("actor_client/unity", ("rollcast act unity", "rollcast unity")),
     ("actor_client/envs", ("rollcast act gym",)),
     ("actor_client/connection", ACTORS),
-    ("actor_client/rollout/agents/scripts.py", ("rollcast act boards", "rollcast act pettingzoo")),
+    ("actor_client/rollout/agents/scripts.py", ("rollcast act boards", "rollcast act godot", "rollcast act pettingzoo")),
     ("actor_client/rollout/vector", ("rollcast act gym",)),
     ("actor_client/rollout", ACTORS),
     ("actor_client/policy", ACTORS),
@@ -123,6 +126,7 @@ READERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("actor_client/heartbeat.py", ("rollcast act healthcheck",)),
     ("actor_client/joining.py", ACTORS),
     ("actor_client/settings/agents.py", ("rollcast act pettingzoo",)),
+    ("actor_client/settings/godot.py", ("rollcast act godot",)),
     ("actor_client/settings/boards.py", ("rollcast act boards",)),
     ("actor_client/serving.py", ACTORS),
     ("actor_client", ()),
@@ -239,7 +243,7 @@ def test_each_variable_in_a_message_is_read() -> None:
     """A variable is a setting of the learner or of an actor, or the beginning of their names."""
     actors = {
         name
-        for kind in (BoardsSettings, GymSettings, PettingZooSettings, PlaySettings, UnitySettings)
+        for kind in (BoardsSettings, GodotSettings, GymSettings, PettingZooSettings, PlaySettings, UnitySettings)
         for name in kind.model_fields
     }
     known = {f"ROLLCAST_{name.upper()}" for name in ServiceSettings.model_fields} | SYSTEM_VARIABLES

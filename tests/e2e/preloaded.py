@@ -71,6 +71,7 @@ _TRAINERS: Final = (
 _ACTORS: Final = (
     "actor_client.boards.app",
     "actor_client.cli",
+    "actor_client.godot.app",
     "actor_client.gym.app",
     "actor_client.pettingzoo.app",
     "actor_client.policy.graph",

@@ -71,7 +71,7 @@ class Mixed(CartPole):
     action_space: dict[str, Any] = {
         "steer": {"size": 2, "action_type": "continuous"},
         "jump": {"size": 2, "action_type": "discrete"},
-        "gear": {"size": 4.0, "action_type": "discrete"},
+        "gear": {"size": 4, "action_type": "discrete"},
         "gas": {"size": 1, "action_type": "continuous"},
     }
 

@@ -13,12 +13,13 @@ from actor_client.settings.addresses import early_ports
 from actor_client.settings.agents import PettingZooSettings
 from actor_client.settings.boards import BoardsSettings, PlaySettings
 from actor_client.settings.commands import CommonSettings, GymSettings, UnitySettings
+from actor_client.settings.godot import GodotSettings
 from actor_client.settings.loading import load
 
 
 @pytest.fixture(autouse=True)
 def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
-    commands = (BoardsSettings, GymSettings, PettingZooSettings, PlaySettings, UnitySettings)
+    commands = (BoardsSettings, GodotSettings, GymSettings, PettingZooSettings, PlaySettings, UnitySettings)
     for name in {name for each in commands for name in each.model_fields}:
         monkeypatch.delenv(f"ROLLCAST_ACTOR_{name.upper()}", raising=False)
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import random
@@ -124,6 +125,12 @@ class Game:
 
     def run(self) -> int:
         """Plays until it is told to end, or its trainer leaves; returns the exit code."""
+        with self.connection, contextlib.suppress(ConnectionError):
+            return self.play()
+        return 0
+
+    def play(self) -> int:
+        """Plays until it is told to end; returns the exit code."""
         if self.read()["type"] != "handshake" or self.read()["type"] != "env_info":
             return 3
         self.write(

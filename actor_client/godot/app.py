@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -11,7 +12,7 @@ import structlog
 from rollcast.v1 import policy_pb2
 
 from actor_client.adapters import AgentAdapter
-from actor_client.builds.executables import find_build
+from actor_client.builds.executables import Engine, find_build
 from actor_client.builds.process import PlayerProcess, end_all
 from actor_client.connection.link import LearnerLink
 from actor_client.connection.session import RunInfo
@@ -21,7 +22,6 @@ from actor_client.envs.seeds import environment_seed
 from actor_client.exits import ExitCode
 from actor_client.godot.casting import Casting
 from actor_client.godot.game import Game
-from actor_client.godot.launch import GODOT, GodotLaunch
 from actor_client.godot.ports import Port, Ports
 from actor_client.rollout.agents.stepping import WAIT_SECONDS, RecoveringLoop
 from actor_client.running import run_actor
@@ -35,6 +35,14 @@ LEAVE_SECONDS: Final = 4.0
 TERM_SECONDS: Final = 2.0
 _PLAY: Final = (
     "press Play in the Godot editor; whenever it has stopped, press Play again: the run continues until Ctrl-C"
+)
+
+GODOT: Final = Engine(
+    "Godot",
+    "Godot exported",
+    "Project, Export",
+    "project.godot",
+    "is for the learner: rollcast serve {env}; this command takes only --env BUILD, with the executable that Godot exported",
 )
 
 _log = structlog.get_logger(__name__)
@@ -154,6 +162,45 @@ class GodotAdapter(AgentAdapter):
         """Kills all games."""
         for process in self._processes:
             process.kill()
+
+
+@dataclass(frozen=True, slots=True)
+class GodotLaunch:
+    """Start options of one game.
+
+    Attributes:
+        executable: The path of the build's executable.
+        settings: The user's settings.
+        seed: Its seed.
+    """
+
+    executable: Path
+    settings: GodotSettings
+    seed: int
+
+    def log_path(self, worker: int) -> None:
+        """Returns None: the engine chooses where a game's log is."""
+        del worker
+
+    def command(self, worker: int, port: int) -> list[str]:
+        """Returns the command line of a game.
+
+        Args:
+            worker: Unused: its seed is all that distinguishes a game.
+            port: The port of its trainer on localhost.
+        """
+        del worker
+        settings = self.settings
+        words = [str(self.executable), f"--port={port}", f"--env_seed={self.seed}"]
+        if not settings.viz:
+            words += ["--disable-render-loop", "--headless"]
+        if settings.fixed_fps is not None:
+            words += ["--fixed-fps", str(settings.fixed_fps)]
+        if settings.action_repeat is not None:
+            words.append(f"--action_repeat={settings.action_repeat}")
+        if settings.speedup is not None:
+            words.append(f"--speedup={settings.speedup:g}")
+        return [*words, *settings.env_args]
 
 
 class GameLoop(RecoveringLoop[Game]):

@@ -131,9 +131,9 @@ class Port:
             self._selector.register(self._listener, selectors.EVENT_READ, self)
 
     def close(self) -> None:
-        """Closes the connection and the port."""
+        """Closes the connection and the port; more than once has no effect."""
         self._drop()
-        if self._listener.fileno() in self._selector.get_map():
+        if (number := self._listener.fileno()) >= 0 and number in self._selector.get_map():
             self._selector.unregister(self._listener)
         self._listener.close()
 

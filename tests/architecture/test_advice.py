@@ -70,7 +70,10 @@ READERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("actor_client/unity", ("rollcast act unity", "rollcast unity")),
     ("actor_client/envs", ("rollcast act gym",)),
     ("actor_client/connection", ACTORS),
-    ("actor_client/rollout/agents/scripts.py", ("rollcast act boards", "rollcast act godot", "rollcast act pettingzoo")),
+    (
+        "actor_client/rollout/agents/scripts.py",
+        ("rollcast act boards", "rollcast act godot", "rollcast act pettingzoo"),
+    ),
     ("actor_client/rollout/vector", ("rollcast act gym",)),
     ("actor_client/rollout", ACTORS),
     ("actor_client/policy", ACTORS),

@@ -1,6 +1,6 @@
 """A game that speaks the protocol of the Godot RL Agents plug-in as its `sync.gd` does; `make_game` makes a build of it.
 
-    python tests/tools/godot_game.py --port=11008 --env_seed=1 --task=cartpole --agents=4
+python tests/tools/godot_game.py --port=11008 --env_seed=1 --task=cartpole --agents=4
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class CartPole:
 
     def step(self, action: dict[str, Any]) -> None:
         """Takes an action, and begins the next episode at once if this one ends."""
-        x, x_dot, theta, theta_dot = self.state
+        _, x_dot, theta, theta_dot = self.state
         force = 10.0 if action["push"] else -10.0
         cos, sin = math.cos(theta), math.sin(theta)
         push = (force + 0.05 * theta_dot**2 * sin) / 1.1

@@ -28,7 +28,9 @@ class Editor:
         self._port = port
         self._threads: list[threading.Thread] = []
 
-    def press_play(self, *words: str, game: Callable[[list[str]], godot_game.Game] = godot_game.Game) -> godot_game.Game:
+    def press_play(
+        self, *words: str, game: Callable[[list[str]], godot_game.Game] = godot_game.Game
+    ) -> godot_game.Game:
         """Starts a game and returns it."""
         made = game([f"--port={self._port}", *words])
         thread = threading.Thread(target=made.run, name="game")

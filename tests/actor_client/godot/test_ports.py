@@ -139,7 +139,9 @@ def test_a_port_in_use_is_one_line() -> None:
     """Another trainer that listens is named as a cause."""
     ports = Ports()
     with closing(ports), closing(ports.open(None)) as port:
-        with pytest.raises(ActorError, match=f"port {port.number} for a game cannot be opened .*gdrl.*--base-port") as error:
+        with pytest.raises(
+            ActorError, match=f"port {port.number} for a game cannot be opened .*gdrl.*--base-port"
+        ) as error:
             ports.open(port.number)
         assert error.value.exit_code is ExitCode.PORT_IN_USE
 

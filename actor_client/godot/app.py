@@ -20,7 +20,7 @@ from actor_client.endings import Actor
 from actor_client.envs.errors import EnvironmentFailed
 from actor_client.envs.seeds import environment_seed
 from actor_client.exits import ExitCode
-from actor_client.godot.casting import Casting
+from actor_client.godot.agent_roles import PolicyRoles
 from actor_client.godot.game import Game
 from actor_client.godot.ports import Port, Ports
 from actor_client.rollout.agents.stepping import WAIT_SECONDS, RecoveringLoop
@@ -100,8 +100,8 @@ class GodotAdapter(AgentAdapter):
             PolicyUnusable: A policy cannot act on the observations.
         """
         settings = self._settings
-        casting = Casting(settings.behavior_rules, settings.team_rules, run)
-        self._games = [self._game(worker, casting, actor.link) for worker in range(settings.num_envs)]
+        roles = PolicyRoles(settings.behavior_rules, settings.team_rules, run)
+        self._games = [self._game(worker, roles, actor.link) for worker in range(settings.num_envs)]
         try:
             GameLoop(
                 actor.link,
@@ -117,13 +117,13 @@ class GodotAdapter(AgentAdapter):
                 game.dismiss()
             self._told_at = time.monotonic()
 
-    def _game(self, worker: int, casting: Casting, link: LearnerLink) -> Game:
+    def _game(self, worker: int, roles: PolicyRoles, link: LearnerLink) -> Game:
         settings, executable = self._settings, self._executable
         return Game(
             worker,
             lambda: self._of_editor or self._open_port(worker),
             None if executable is None else partial(self._process, executable, worker, link),
-            casting,
+            roles,
             timeout_seconds=settings.timeout_wait,
             max_failures=settings.max_env_failures,
         )
@@ -242,7 +242,7 @@ class GameLoop(RecoveringLoop[Game]):
         Raises:
             EnvironmentFailedTooOften: A build failed too often.
         """
-        if not simulator.is_editors:
+        if not simulator.is_of_editor:
             super()._fail(simulator, failure)
             return
         simulator.fail(failure)

@@ -14,7 +14,7 @@ from rollcast.v1 import policy_pb2
 from actor_client.builds.process import PlayerProcess
 from actor_client.envs.base import Observations
 from actor_client.envs.errors import EnvironmentFailed
-from actor_client.godot.casting import Casting, Part, agents_of
+from actor_client.godot.agent_roles import Part, PolicyRoles, agents_of
 from actor_client.godot.messages import RESET, GameFault, column, decode, encode, shown
 from actor_client.godot.ports import Port
 from actor_client.policy.actions import Actions
@@ -54,7 +54,7 @@ class Game:
         worker: Number of the game in this actor.
         open_port: Opens its port.
         start: Starts the process of a build, given the port and the number of earlier failures; None if the editor does.
-        casting: The behaviors of agents.
+        roles: The behaviors of agents.
         timeout_seconds: Seconds a process may take to connect, and to answer.
         max_failures: See `FailureRate`.
         clock: Monotonic seconds.
@@ -74,7 +74,7 @@ class Game:
         worker: int,
         open_port: Callable[[], Port],
         start: Callable[[int, int], PlayerProcess] | None,
-        casting: Casting,
+        roles: PolicyRoles,
         *,
         timeout_seconds: float,
         max_failures: int,
@@ -89,7 +89,7 @@ class Game:
         self.step_seconds = 0.0
         self._open_port = open_port
         self._start = start
-        self._casting = casting
+        self._roles = roles
         self._timeout_seconds = timeout_seconds
         self._clock = clock
         self._port: Port | None = None
@@ -103,7 +103,7 @@ class Game:
         self._assignment: policy_pb2.Assignment | None = None
 
     @property
-    def is_editors(self) -> bool:
+    def is_of_editor(self) -> bool:
         """True if the editor starts it, as often as its user likes."""
         return self._start is None
 
@@ -174,8 +174,8 @@ class Game:
             return f"{how}{f'; its last output: {words}' if words else ''}"
         if port.fault:
             self._left_at = now if self._left_at is None else self._left_at
-            return port.fault if self.is_editors or now - self._left_at >= _LAST_WORDS_SECONDS else ""
-        if self.is_editors or not self.owes or now - self._since < self._timeout_seconds:
+            return port.fault if self.is_of_editor or now - self._left_at >= _LAST_WORDS_SECONDS else ""
+        if self.is_of_editor or not self.owes or now - self._since < self._timeout_seconds:
             return ""
         if port.is_connected:
             return (
@@ -196,7 +196,7 @@ class Game:
         """
         if self._phase is Phase.STARTING:
             agents = agents_of(decode(body, "env_info"))
-            self._parts, self._agents, self._seen = self._casting.parts(agents), len(agents), {}
+            self._parts, self._agents, self._seen = self._roles.parts(agents), len(agents), {}
             _log.info("game_connected", worker=self.worker, port=port.number, agents=len(agents))
             self._reset(port)
             return []
@@ -258,14 +258,14 @@ class Game:
     ) -> tuple[AskingAgents, EndedAgents]:
         """Returns the agents of a behavior id: all ask, those whose episode has ended for the first action of the next one."""
         ids = np.array(part.agents, np.int64)
-        encoded = part.sight.encode([observations[place] for place in part.agents])
+        encoded = part.observations.encode([observations[place] for place in part.agents])
         rows = np.flatnonzero(ended)
         before = self._seen.get(part.behavior_id, encoded)
         last = [each[rows] for each in before]
         told = {row: infos[part.agents[row]] for row in rows.tolist() if part.agents[row] in infos}
         for place, row in enumerate(rows.tolist()):
             if isinstance(terminal := told.get(row, {}).get(TERMINAL), dict):
-                for kept, (value,) in zip(last, part.sight.encode([terminal]), strict=True):
+                for kept, (value,) in zip(last, part.observations.encode([terminal]), strict=True):
                     kept[place] = value
         cut = np.array([told.get(row, {}).get(TRUNCATED) is True for row in rows.tolist()], np.bool_)
         last_rewards, rewards = rewards[rows], np.where(ended, np.float32(0), rewards)
@@ -358,7 +358,7 @@ class Exchange:
     def act(self, behavior_id: str, actions: Actions) -> bool:
         """Adds the actions of one behavior id; returns whether all actions are present."""
         part = self._open.pop(behavior_id)
-        for place, action in zip(part.agents, part.hands.make(actions), strict=True):
+        for place, action in zip(part.agents, part.actions.make(actions), strict=True):
             self._actions[place] = action
         return not self._open
 

@@ -43,6 +43,7 @@ _INSTALLED_BY: Final = {
     "gym": "actor,gym",
     "pettingzoo": "actor,pettingzoo",
     "boards": "actor,boards",
+    "godot": "actor,gym",
 }
 _ENDED: Final = "actor_ended"
 """Event with the error that ended an actor."""

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from actor_client.godot.agent_roles import PolicyRoles
 from actor_client.godot.app import GameLoop
-from actor_client.godot.casting import Casting
 from actor_client.godot.game import Game
 from actor_client.godot.ports import Ports
 from tests.actor_client.acting import Acting, started_link
@@ -53,7 +53,7 @@ def acting(learner: ScriptedLearner, behavior: str = POLICY) -> Iterator[tuple[A
     editor = Editor(port.number)
     link = started_link(learner)
     run = link.open(DEAD_SECONDS)
-    game = Game(0, lambda: port, None, Casting((), (), run), timeout_seconds=DEAD_SECONDS, max_failures=3)
+    game = Game(0, lambda: port, None, PolicyRoles((), (), run), timeout_seconds=DEAD_SECONDS, max_failures=3)
     loop = GameLoop(link, run.assignment, [game], ports=ports)
     acts = Acting(learner, link, behavior)
     try:

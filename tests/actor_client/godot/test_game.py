@@ -15,7 +15,7 @@ from rollcast.v1 import policy_pb2
 from actor_client.connection.session import RunInfo
 from actor_client.envs.errors import EnvironmentFailed
 from actor_client.exits import ActorError
-from actor_client.godot.casting import Casting
+from actor_client.godot.agent_roles import PolicyRoles
 from actor_client.godot.game import TERMINAL, TRUNCATED, Game
 from actor_client.rollout.link import ChunkLimits
 from tests.actor_client.acting import column, columns
@@ -147,7 +147,7 @@ def game_alone() -> tuple[Game, Any]:
     """Returns a game that waits for the answer to its first actions, and its port."""
     port = FakePort()
     info = RunInfo("first", 1, 0, 7, (), ChunkLimits(1, 1, 1.0, 1), 10.0)
-    game = Game(0, lambda: port, None, Casting((), (), info), timeout_seconds=60.0, max_failures=3)  # type: ignore[arg-type,return-value]
+    game = Game(0, lambda: port, None, PolicyRoles((), (), info), timeout_seconds=60.0, max_failures=3)  # type: ignore[arg-type,return-value]
     assert game.advance() == []
     task = godot_game.CartPole
     described = {"type": "env_info", "n_agents": 1, "observation_space": [task.observation_space]}
@@ -249,7 +249,7 @@ def test_any_description_is_taken_or_an_error(key: str, value: Any) -> None:
     """Whatever a game describes, the actor ends or starts it again with one line."""
     port = FakePort()
     info = RunInfo("first", 1, 0, 7, (), ChunkLimits(1, 1, 1.0, 1), 10.0)
-    game = Game(0, lambda: port, None, Casting((), (), info), timeout_seconds=60.0, max_failures=3)  # type: ignore[arg-type,return-value]
+    game = Game(0, lambda: port, None, PolicyRoles((), (), info), timeout_seconds=60.0, max_failures=3)  # type: ignore[arg-type,return-value]
     game.advance()
     task = godot_game.CartPole
     described = {"type": "env_info", "n_agents": 1, "observation_space": task.observation_space}

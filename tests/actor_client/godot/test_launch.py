@@ -13,8 +13,8 @@ from actor_client.command_line import flags_of
 from actor_client.connection.session import RunInfo
 from actor_client.envs.errors import EnvironmentFailed
 from actor_client.exits import ActorError, ExitCode
+from actor_client.godot.agent_roles import PolicyRoles
 from actor_client.godot.app import GODOT, GodotLaunch
-from actor_client.godot.casting import Casting
 from actor_client.godot.game import Game
 from actor_client.rollout.link import ChunkLimits
 from actor_client.settings.godot import GodotSettings
@@ -175,7 +175,7 @@ def silent(clock: Clock) -> tuple[Game, Silent]:
     both: Any = Silent()
     info = RunInfo("first", 1, 0, 7, (), ChunkLimits(1, 1, 1.0, 1), 10.0)
     game = Game(
-        0, lambda: both, lambda *_: both, Casting((), (), info), timeout_seconds=60.0, max_failures=3, clock=clock
+        0, lambda: both, lambda *_: both, PolicyRoles((), (), info), timeout_seconds=60.0, max_failures=3, clock=clock
     )
     assert game.is_ready
     assert game.advance() == []

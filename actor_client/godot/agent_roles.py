@@ -82,7 +82,7 @@ def _whole(value: object, what: str, most: int) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class Sight:
+class AgentObservations:
     """Encodes the observations of agents with the same spaces.
 
     Attributes:
@@ -94,7 +94,7 @@ class Sight:
     pictures: Mapping[str, tuple[int, ...]]
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> "Sight":
+    def of(cls, told: Mapping[str, Any]) -> "AgentObservations":
         """Returns the observations of a game's message, with the types and shapes that its own trainer gives them.
 
         Raises:
@@ -170,7 +170,7 @@ def _shape(size: object, name: str) -> tuple[int, ...]:
     return shape
 
 
-class Hands:
+class AgentActions:
     """Makes the actions of agents with the same spaces.
 
     Args:
@@ -228,15 +228,15 @@ class Part:
     Attributes:
         spec: Their observations and actions.
         team: Their team.
-        sight: Encodes their observations.
-        hands: Makes their actions.
+        observations: Encodes their observations.
+        actions: Makes their actions.
         agents: Their places in the game's messages.
     """
 
     spec: BehaviorSpec
     team: int
-    sight: Sight
-    hands: Hands
+    observations: AgentObservations
+    actions: AgentActions
     agents: list[int] = field(default_factory=list)
 
     @property
@@ -245,7 +245,7 @@ class Part:
         return f"{self.spec.name}?team={self.team}"
 
 
-class Casting:
+class PolicyRoles:
     """Gives agents their behaviors and teams, by the names of their policies; equal for all games of a process.
 
     Args:
@@ -283,20 +283,20 @@ class Casting:
 
     def _part(self, name: str, team: int, agent: AgentInfo) -> Part:
         try:
-            sight, hands = Sight.of(agent.observations), Hands(agent.actions)
-            spec = BehaviorSpec(name, sight.plan.specs, hands.spec)
+            observations, actions = AgentObservations.of(agent.observations), AgentActions(agent.actions)
+            spec = BehaviorSpec(name, observations.plan.specs, actions.spec)
             BehaviorSpec.from_message(spec.to_message())
         except BadSpec as error:
             raise UnsupportedSpace(f"the agents of policy {shown(agent.policy)} cannot be declared: {error}") from error
-        policy, first, keys = self._first.setdefault(name, (agent.policy, spec, hands.names))
-        differences = mismatches(first, spec) or ([] if keys == hands.names else ["other names of actions"])
+        policy, first, keys = self._first.setdefault(name, (agent.policy, spec, actions.names))
+        differences = mismatches(first, spec) or ([] if keys == actions.names else ["other names of actions"])
         if differences:
             raise UnsupportedSpace(
                 f"agents of policies {shown(policy)} and {shown(agent.policy)} have different spaces "
                 f"({printable('; '.join(differences), 300)}), and agents of one behavior need equal ones; give them policies "
                 "of different names in Godot, and behaviors by --behavior 'PATTERN=NAME'"
             )
-        return Part(spec, team, sight, hands)
+        return Part(spec, team, observations, actions)
 
     def _name(self, policy: str, policies: int) -> str:
         """Returns the behavior of a policy: by the rules, the run's only one for a game's only policy, or its own name.

@@ -12,7 +12,7 @@ from rollcast.enums import ImageLayout, ObservationKind
 from actor_client.connection.session import RunInfo
 from actor_client.envs.errors import UnsupportedSpace
 from actor_client.exits import ActorError
-from actor_client.godot.casting import Casting, Part, agents_of
+from actor_client.godot.agent_roles import Part, PolicyRoles, agents_of
 from actor_client.godot.messages import GameFault
 from actor_client.policy.actions import Actions
 from actor_client.rollout.link import ChunkLimits
@@ -37,7 +37,7 @@ def described(*policies: str, task: type[CartPole] = CartPole, **changes: Any) -
 def cast(message: Mapping[str, Any], *rules: str, run: Sequence[str] = (), teams: Sequence[str] = ()) -> list[Part]:
     """Returns the parts of a game."""
     info = RunInfo("first", 1, 0, 7, tuple(run), LIMITS, 10.0)
-    return Casting([split_rule(each) for each in rules], [split_rule(each) for each in teams], info).parts(
+    return PolicyRoles([split_rule(each) for each in rules], [split_rule(each) for each in teams], info).parts(
         agents_of(message)
     )
 
@@ -62,7 +62,7 @@ def test_observations_and_actions_are_those_of_the_plug_ins_trainer() -> None:
     (part,) = cast(described("shared_policy", "shared_policy", task=Mixed))
     picture = bytes(place % 256 for place in range(20 * 24 * 3))
     seen = [{"camera_2d": picture.hex(), "obs": [0.5, None], "room": 2.0}] * 2
-    camera, vector, room = part.sight.encode(seen)
+    camera, vector, room = part.observations.encode(seen)
     assert camera.shape == (2, 20, 24, 3)
     assert camera[0].tobytes() == picture
     assert vector[1, 0] == 0.5
@@ -70,7 +70,7 @@ def test_observations_and_actions_are_those_of_the_plug_ins_trainer() -> None:
     assert room.tolist() == [[2], [2]]
     axes = np.array([[0.5, -7.0, 0.25], [np.nan, 0.0, 9.0]], np.float32)
     choices = np.array([[1, 3], [0, 2]], np.int32)
-    made = part.hands.make(Actions(axes, choices, np.zeros((2, 5), np.float32), axes))
+    made = part.actions.make(Actions(axes, choices, np.zeros((2, 5), np.float32), axes))
     assert made == [
         {"steer": [0.5, -1.0], "jump": 1, "gear": 3, "gas": [0.25]},
         {"steer": [0.0, 0.0], "jump": 0, "gear": 2, "gas": [1.0]},
@@ -199,4 +199,4 @@ def test_an_observation_of_another_form_is_refused(seen: Any, said: str) -> None
     """It is the game's fault, in one line."""
     (part,) = cast(described("a", task=Mixed))
     with pytest.raises(GameFault, match=said):
-        part.sight.encode([seen])
+        part.observations.encode([seen])

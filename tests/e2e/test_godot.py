@@ -27,7 +27,7 @@ def play(processes: Processes, learner: LearnerProcess, *arguments: str, name: s
 def test_games_train_cartpole(tmp_path: Path) -> None:
     """A policy learns from the games of a build, and all end with 0 and balanced books."""
     with processes_in(tmp_path) as processes:
-        learner = processes.learner(write_run(tmp_path, {"Pole": cartpole()}, target_return=150.0))
+        learner = processes.learner(write_run(tmp_path, {"Pole": cartpole()}, target_return=100.0))
         build = make_game(tmp_path, "--agents=8")
         actor = play(processes, learner, "--env_path", str(build), "--n_parallel", "2")
         assert (learner.wait(), actor.wait()) == (0, 0), learner.said() + actor.said()

@@ -121,14 +121,16 @@ def test_a_game_that_always_fails_ends_the_actor(tmp_path: Path) -> None:
         assert "the game ended with exit code 4; its last output: no display" in said
 
 
-def test_a_run_is_evaluated_with_games_of_its_own(tmp_path: Path) -> None:
-    """`evaluate --godot` starts an actor with the build, and counts whole episodes."""
-    with processes_in(tmp_path) as processes:
-        learner = processes.learner(write_run(tmp_path, {"Pole": small(max_steps=500)}))
+def test_one_command_trains_and_another_evaluates(tmp_path: Path) -> None:
+    """`train --godot` needs no run file; `evaluate --godot` counts whole episodes."""
+    with processes_in(tmp_path, tmp_path) as processes:
         build = str(make_game(tmp_path, "--agents=4"))
-        actor = play(processes, learner, "--env", build)
-        assert (learner.wait(), actor.wait()) == (0, 0), learner.said() + actor.said()
-        words = ("-m", "learner", "evaluate", str(learner.folder), "--env", build, "--godot", "--episodes", "8")
+        limit = ("--set", "default_settings.max_steps=500", "--num-envs", "2", "--http-address", "127.0.0.1:0")
+        training = processes.python("train", "-m", "rollcast", "train", "--env", build, "--godot", *limit)
+        assert training.wait() == 0, training.said()
+        folder = tmp_path / "results" / "Game.x86_64"
+        assert (folder / "shared_policy.onnx").exists(), training.said()
+        words = ("-m", "learner", "evaluate", str(folder), "--env", build, "--godot", "--episodes", "8")
         evaluation = processes.python("evaluate", *words)
         assert evaluation.wait() == 0, evaluation.said()
-        assert "Pole: 8 episodes" in evaluation.out()
+        assert "shared_policy: 8 episodes" in evaluation.out()

@@ -102,6 +102,7 @@ class AgentObservations:
         """
         parts: dict[str, spaces.Space[Any]] = {}
         pictures: dict[str, tuple[int, ...]] = {}
+        left = MAX_DECODED_CHUNK_BYTES // np.dtype(np.float32).itemsize
         if not 1 <= len(told) <= MAX_OBSERVATIONS:
             raise GameFault(f"has {len(told)} observations, and 1 to {MAX_OBSERVATIONS} are allowed")
         for name, space in told.items():
@@ -112,6 +113,9 @@ class AgentObservations:
             if kind != "box":
                 raise GameFault(f"has observation {shown(name)} of the space {shown(kind)}; box and discrete are known")
             shape = _shape(size, name)
+            left -= math.prod(shape)
+            if left < 0:
+                raise GameFault(f"has observations of more than {MAX_DECODED_CHUNK_BYTES} bytes")
             if _PICTURE in name:
                 pictures[name] = shape
                 parts[name] = spaces.Box(0, 255, shape, np.uint8)
@@ -164,10 +168,7 @@ def _shape(size: object, name: str) -> tuple[int, ...]:
         raise GameFault(
             f"describes observation {shown(name)} by the size {shown(size)}, which must be a list of numbers"
         )
-    shape = tuple(_whole(axis, f"the size of observation {shown(name)}", MAX_DECODED_CHUNK_BYTES) for axis in size)
-    if math.prod(shape) > MAX_DECODED_CHUNK_BYTES // np.dtype(np.float32).itemsize:
-        raise GameFault(f"has observation {shown(name)} of shape {list(shape)}, which is too large")
-    return shape
+    return tuple(_whole(axis, f"the size of observation {shown(name)}", MAX_DECODED_CHUNK_BYTES) for axis in size)
 
 
 class AgentActions:
@@ -198,6 +199,8 @@ class AgentActions:
                 raise GameFault(f"has action {shown(name)} of type {shown(kind)}; continuous and discrete are known")
         self.names = tuple(names)
         axes = sum(size for _, size in names)
+        if axes > MAX_CONTINUOUS_ACTIONS:
+            raise GameFault(f"has {axes} continuous actions, and {MAX_CONTINUOUS_ACTIONS} are allowed")
         self.spec = ActionSpec(axes, tuple(branches), (-1.0,) * axes, (1.0,) * axes)
 
     def make(self, actions: Actions) -> list[dict[str, Any]]:

@@ -157,6 +157,8 @@ def test_agents_of_one_behavior_have_equal_spaces(change: Mapping[str, Any]) -> 
         {"observation_space": {"obs": {"size": [4], "space": "discrete"}}},
         {"observation_space": {f"obs{place}": {"size": [1], "space": "box"} for place in range(65)}},
         {"action_space": {"a": {"size": 1, "action_type": "dance"}}},
+        {"observation_space": {f"obs{place}": {"size": [10**7], "space": "box"} for place in range(64)}},
+        {"action_space": {f"a{place}": {"size": 4096, "action_type": "continuous"} for place in range(9)}},
         {"action_space": {"a": {"size": 10**7, "action_type": "continuous"}}},
         {"action_space": {"a": [1]}},
     ],

@@ -12,6 +12,7 @@ from actor_client.settings.commands import LARGEST_PORT, Seconds, read_words
 EDITOR_PORT: Final = 11008
 """The port to which a game without `--port` connects, as one that the editor starts."""
 DEFAULT_TIMEOUT_SECONDS: Final = 60.0
+_OF_BUILD: Final = ("num_envs", "env_seed", "speedup", "action_repeat", "fixed_fps", "viz", "env_args")
 
 
 class GodotSettings(RuleSettings):
@@ -31,15 +32,12 @@ class GodotSettings(RuleSettings):
 
     @model_validator(mode="after")
     def _check_games(self) -> Self:
-        of_build = ("num_envs", "env_seed", "speedup", "action_repeat", "fixed_fps", "viz", "env_args")
-        if self.env is None and (given := [name for name in of_build if name in self.model_fields_set]):
-            if given[0] == "num_envs" and self.num_envs == 1:
-                given = given[1:]
-            if given:
-                raise ValueError(
-                    f"{given[0]} needs a build to start: give --env; a game that the editor starts has its own settings, in its "
-                    "Sync node"
-                )
+        changed = [name for name in _OF_BUILD if getattr(self, name) != type(self).model_fields[name].default]
+        if self.env is None and changed:
+            raise ValueError(
+                f"{changed[0]} needs a build to start: give --env; a game that the editor starts has its own settings, in its "
+                "Sync node"
+            )
         if self.base_port is not None and self.base_port + self.num_envs - 1 > LARGEST_PORT:
             raise ValueError(
                 f"base_port {self.base_port} and num_envs {self.num_envs} need ports above {LARGEST_PORT}; choose a smaller "

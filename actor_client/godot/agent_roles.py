@@ -7,7 +7,6 @@ from itertools import accumulate, pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from gymnasium import spaces
 from numpy.typing import NDArray
 from rollcast.errors import BadSpec
 from rollcast.limits import MAX_CATEGORIES, MAX_CONTINUOUS_ACTIONS, MAX_DECODED_CHUNK_BYTES, MAX_OBSERVATIONS, MAX_RANK
@@ -100,7 +99,9 @@ class AgentObservations:
         Raises:
             GameFault: A space has another form.
         """
-        parts: dict[str, spaces.Space[Any]] = {}
+        from gymnasium import spaces  # noqa: PLC0415 - games describe their agents after the command line is read
+
+        parts: dict[str, Any] = {}
         pictures: dict[str, tuple[int, ...]] = {}
         left = MAX_DECODED_CHUNK_BYTES // np.dtype(np.float32).itemsize
         if not 1 <= len(told) <= MAX_OBSERVATIONS:

@@ -19,7 +19,7 @@ GAME = ROOT / "tests/nightly/simulators/game.gd"
 def test_the_engine_trains_cartpole(tmp_path: Path) -> None:
     """Two games of four agents reach a mean return of 150, and end when they are told to."""
     build = tmp_path / "Game.x86_64"
-    build.write_text(f'#!/bin/sh\nHOME={tmp_path} exec godot3-server -s {GAME} "$@"\n')
+    build.write_text(f'#!/bin/sh\ncd {tmp_path} && HOME={tmp_path} exec godot3-server -s {GAME} "$@"\n')
     build.chmod(0o755)
     options = ("--log-format", "json", "--metrics-address", "off", "--num-envs", "2")
     with processes_in(tmp_path) as processes:

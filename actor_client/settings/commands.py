@@ -276,7 +276,7 @@ class GymSettings(EnvironmentSettings):
         return self
 
 
-_LARGEST_PORT: Final = 65535
+LARGEST_PORT: Final = 65535
 
 
 class UnitySettings(CommonSettings):
@@ -287,7 +287,7 @@ class UnitySettings(CommonSettings):
 
     env: str | None = Field(default=None, min_length=1)
     num_envs: int = Field(default=1, ge=1, le=MAX_PLAYERS)
-    base_port: int | None = Field(default=None, ge=1, le=_LARGEST_PORT)
+    base_port: int | None = Field(default=None, ge=1, le=LARGEST_PORT)
     player_address: str = DEFAULT_LISTEN
     env_args: Annotated[tuple[str, ...] | None, NoDecode, BeforeValidator(read_words)] = None
     allow_env_args: Names = ()
@@ -321,9 +321,9 @@ class UnitySettings(CommonSettings):
             raise ValueError(
                 f"num_envs {self.num_envs} needs a build to start: give --env, or leave --num-envs out for the editor"
             )
-        if self.first_port + self.num_envs - 1 > _LARGEST_PORT:
+        if self.first_port + self.num_envs - 1 > LARGEST_PORT:
             raise ValueError(
-                f"base_port {self.first_port} and num_envs {self.num_envs} need ports above {_LARGEST_PORT}; "
+                f"base_port {self.first_port} and num_envs {self.num_envs} need ports above {LARGEST_PORT}; "
                 "choose a smaller --base-port"
             )
         open_hosts = [host for host in self.hosts if not is_loopback(host)]

@@ -16,6 +16,7 @@ from actor_client.settings.boards import BoardsSettings, PlaySettings
 from actor_client.settings.commands import GymSettings, UnitySettings
 from actor_client.settings.conform import ConformSettings
 from actor_client.settings.dm_env_rpc import DmEnvRpcSettings
+from actor_client.settings.godot import GodotSettings
 
 _ENV = f"give --env {{}} or --env module:callable, or set {PREFIX}ENV"
 _GAME = f"give --game shogi or another game of OpenSpiel, or set {PREFIX}GAME"
@@ -45,6 +46,7 @@ _COMMANDS = (
     BoardsSettings,
     ConformSettings,
     DmEnvRpcSettings,
+    GodotSettings,
     GymSettings,
     PettingZooSettings,
     PlaySettings,

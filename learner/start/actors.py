@@ -43,6 +43,7 @@ _INSTALLED_BY: Final = {
     "gym": "actor,gym",
     "pettingzoo": "actor,pettingzoo",
     "boards": "actor,boards",
+    "godot": "actor,gym",
 }
 _ENDED: Final = "actor_ended"
 """Event with the error that ended an actor."""
@@ -247,6 +248,7 @@ class TrainingRequest:
         may_move: Whether the learner may take another port, because the user did not choose the one in use.
         flags: Flags of an actor with the same environment, for a shell.
         chosen: The settings that were chosen, as a line for the user; empty for a run file of the user.
+        kind: The actors' command.
     """
 
     env: str
@@ -256,6 +258,7 @@ class TrainingRequest:
     may_move: bool
     flags: str
     chosen: str
+    kind: str = "gym"
 
     def another_machine(self, address: str) -> str:
         """Returns how other machines join a run, as a line for the user.
@@ -268,7 +271,7 @@ class TrainingRequest:
         if is_local(address):
             return f"to let other machines join, start with --address 0.0.0.0:{port} {security}"
         name = socket.gethostname() if is_everywhere(address) else host
-        return f"other machines join with: rollcast act gym {self.flags} --learner {name}:{port} {security}"
+        return f"other machines join with: rollcast act {self.kind} {self.flags} --learner {name}:{port} {security}"
 
     @property
     def names(self) -> list[str]:
@@ -282,7 +285,7 @@ class TrainingRequest:
             address: Address of the learner, ``host:port``.
             name: Name of the actor.
         """
-        command = actor_program("gym", "--env", self.env, "--learner", reached_here(address), "--name", name)
+        command = actor_program(self.kind, "--env", self.env, "--learner", reached_here(address), "--name", name)
         return [*command, "--log-format", "json", "--log-level", "warning", *self.arguments]
 
 

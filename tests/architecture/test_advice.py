@@ -19,6 +19,7 @@ from actor_client.settings.boards import BoardsSettings, PlaySettings
 from actor_client.settings.commands import GymSettings, UnitySettings
 from actor_client.settings.conform import ConformSettings
 from actor_client.settings.dm_env_rpc import DmEnvRpcSettings
+from actor_client.settings.godot import GodotSettings
 from actor_client.unity.dropin.flags import build_parser as unity_parser
 from learner.cli.cli import build_parser as learner_parser
 from learner.shared.settings.service import ServiceSettings
@@ -52,7 +53,7 @@ FLAGS = {
     for name, flags in _flags(build(prog)).items()
 }
 FLAGS["rollcast act"] = frozenset().union(*(FLAGS[each] for each in FLAGS if each.startswith("rollcast act")))
-ACTORS = tuple(f"rollcast act {kind}" for kind in ("gym", "unity", "pettingzoo", "boards", "dm-env-rpc"))
+ACTORS = tuple(f"rollcast act {kind}" for kind in ("gym", "unity", "pettingzoo", "godot", "boards", "dm-env-rpc"))
 SERVERS = ("rollcast serve", "rollcast train", "rollcast unity")
 TRAINER = ("rollcast trainer",)
 COMPARE = ("rollcast compare",)
@@ -68,11 +69,16 @@ READERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("actor_client/pettingzoo", ("rollcast act pettingzoo",)),
     ("actor_client/conform", ("rollcast act conform",)),
     ("actor_client/dm_env_rpc", ("rollcast act dm-env-rpc",)),
+    ("actor_client/godot", ("rollcast act godot",)),
+    ("actor_client/builds", ("rollcast act godot", "rollcast act unity", "rollcast unity")),
     ("actor_client/unity/dropin", ("rollcast unity",)),
     ("actor_client/unity", ("rollcast act unity", "rollcast unity")),
     ("actor_client/envs", ("rollcast act gym",)),
     ("actor_client/connection", ACTORS),
-    ("actor_client/rollout/agents/scripts.py", ("rollcast act boards", "rollcast act pettingzoo")),
+    (
+        "actor_client/rollout/agents/scripts.py",
+        ("rollcast act boards", "rollcast act godot", "rollcast act pettingzoo"),
+    ),
     ("actor_client/rollout/vector", ("rollcast act gym",)),
     ("actor_client/rollout", ACTORS),
     ("actor_client/policy", ACTORS),
@@ -128,6 +134,7 @@ READERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("actor_client/heartbeat.py", ("rollcast act healthcheck",)),
     ("actor_client/joining.py", ACTORS),
     ("actor_client/settings/agents.py", ("rollcast act pettingzoo",)),
+    ("actor_client/settings/godot.py", ("rollcast act godot",)),
     ("actor_client/settings/boards.py", ("rollcast act boards",)),
     ("actor_client/settings/dm_env_rpc.py", ("rollcast act dm-env-rpc",)),
     ("actor_client/serving.py", ACTORS),
@@ -251,6 +258,7 @@ def test_each_variable_in_a_message_is_read() -> None:
             BoardsSettings,
             ConformSettings,
             DmEnvRpcSettings,
+            GodotSettings,
             GymSettings,
             PettingZooSettings,
             PlaySettings,

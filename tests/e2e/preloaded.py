@@ -73,6 +73,7 @@ _ACTORS: Final = (
     "actor_client.cli",
     "actor_client.conform.app",
     "actor_client.dm_env_rpc.app",
+    "actor_client.godot.app",
     "actor_client.gym.app",
     "actor_client.pettingzoo.app",
     "actor_client.policy.graph",

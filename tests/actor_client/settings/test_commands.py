@@ -15,6 +15,7 @@ from actor_client.settings.boards import BoardsSettings, PlaySettings
 from actor_client.settings.commands import CommonSettings, GymSettings, UnitySettings
 from actor_client.settings.conform import ConformSettings
 from actor_client.settings.dm_env_rpc import DmEnvRpcSettings
+from actor_client.settings.godot import GodotSettings
 from actor_client.settings.loading import load
 
 
@@ -24,6 +25,7 @@ def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
         BoardsSettings,
         ConformSettings,
         DmEnvRpcSettings,
+        GodotSettings,
         GymSettings,
         PettingZooSettings,
         PlaySettings,

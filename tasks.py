@@ -26,7 +26,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent
 VENV = ROOT / os.environ.get("VENV", ".venv")
-EXTRAS = "learner,certs,gpu,actor,boards,gym,box2d,mujoco,pettingzoo,sweep,unity,video,wandb,hub,mlflow,dev"
+EXTRAS = "learner,certs,gpu,actor,boards,dm-env-rpc,gym,box2d,mujoco,pettingzoo,sweep,unity,video,wandb,hub,mlflow,dev"
 HASHES = "deploy/hashes.txt"
 SYSTEMS = ("linux", "darwin", "win32")
 """What the product's types are checked for; on the system itself the tests' types are checked too."""

@@ -61,8 +61,8 @@ def add_opponent(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_common(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags for the learner, the end and the log, which every actor has."""
+def add_learner(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags for the connection to the learner."""
     parser.add_argument("--learner", metavar="HOST:PORT", help="address of the learner (default: 127.0.0.1:50051)")
     parser.add_argument("--insecure", action="store_true", help="allow plain text to and from other machines")
     parser.add_argument("--certs", metavar="DIR", help="folder of `rollcast join`: TLS, token and --learner")
@@ -73,6 +73,20 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--server-name", metavar="NAME", help="name in the learner's certificate, if it is not that of --learner"
     )
+    parser.add_argument("--connect-timeout", metavar="S", help="give up if the learner is not found within S seconds")
+
+
+def add_log(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags for the log."""
+    parser.add_argument("--log-format", metavar="FORMAT", help="auto, console or json")
+    parser.add_argument(
+        "--log-level", metavar="LEVEL", help="debug (Unity: with the players' output), info, warning or error"
+    )
+
+
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags for the learner, the end and the log, which every actor has."""
+    add_learner(parser)
     parser.add_argument(
         "--name", metavar="NAME", help="name of this actor in the learner's status (default: generated)"
     )
@@ -82,7 +96,6 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         help="without a connection, continue and keep up to N bytes of experience in memory; only for trainers with replay "
         "memory, as sac (default: 0, wait)",
     )
-    parser.add_argument("--connect-timeout", metavar="S", help="give up if the learner is not found within S seconds")
     parser.add_argument("--max-wall-seconds", metavar="S", help="stop after S seconds")
     add_old_spelling(parser, "--max-seconds", "--max-wall-seconds")
     parser.add_argument(
@@ -98,10 +111,7 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--heartbeat-file", metavar="FILE", help="file to update while the actor steps, or waits for the learner"
     )
-    parser.add_argument("--log-format", metavar="FORMAT", help="auto, console or json")
-    parser.add_argument(
-        "--log-level", metavar="LEVEL", help="debug (Unity: with the players' output), info, warning or error"
-    )
+    add_log(parser)
 
 
 def flags_of(parsed: argparse.Namespace) -> dict[str, object]:

@@ -20,7 +20,7 @@ from actor_client.heartbeat import Heartbeat
 from actor_client.logs import LogFormat, indented
 from actor_client.rollout.vector.environments import CLOSE, DONE
 from actor_client.rollout.vector.watch import EnvironmentWatch, OneCall, WatchedCalls
-from actor_client.settings.commands import CommonSettings, SteppingSettings
+from actor_client.settings.commands import CommonSettings, LearnerSettings, SteppingSettings
 
 _OF_ENVIRONMENTS: Final = frozenset({ExitCode.ENVIRONMENT_FAILED, ExitCode.ENVIRONMENT_HANGS})
 
@@ -43,7 +43,7 @@ class Actor:
 
 
 def run_command(
-    act: Callable[[], None], settings: CommonSettings, on_error: Callable[[ActorError], bool] = lambda _: False
+    act: Callable[[], None], settings: LearnerSettings, on_error: Callable[[ActorError], bool] = lambda _: False
 ) -> ExitCode:
     """Configures the log, calls `act`, logs the error that ends it in one line, and returns the exit code.
 

@@ -14,7 +14,7 @@ from actor_client.exits import ActorError, ExitCode
 GROUP: Final = "rollcast.actors"
 _OWN: Final = "rollcast"
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-_ORDER: Final = ("gym", "unity", "pettingzoo", "boards", "clients")
+_ORDER: Final = ("gym", "unity", "pettingzoo", "godot", "boards", "clients")
 """Names that come first, in this order; the others follow the alphabet."""
 
 

@@ -90,7 +90,7 @@ def make_env_batch(
         batch: EnvBatch = VectorBatch(environments[0], behavior) if vector else ScalarBatch(environments, behavior)
         if wrapping.frame_stack > 1:
             batch = StackedBatch(batch, wrapping.frame_stack)
-        _check(batch.spec)
+        check_declaration(batch.spec)
         if not vector:
             conventions.check_copies(env, environments, behavior)
         if warns:
@@ -209,8 +209,12 @@ def _refuse_pettingzoo(env: str, made: Any) -> None:
     )
 
 
-def _check(spec: BehaviorSpec) -> None:
-    """Checks everything that a learner would refuse, before there is a connection."""
+def check_declaration(spec: BehaviorSpec) -> None:
+    """Checks everything that a learner would refuse, before there is a connection.
+
+    Raises:
+        UnsupportedSpace: It would refuse the spec.
+    """
     try:
         BehaviorSpec.from_message(spec.to_message())
     except BadSpec as error:

@@ -3,7 +3,7 @@
 import itertools
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -116,7 +116,7 @@ def plan_actions(space: Any) -> ActionPlan:
         branches = (2,) * math.prod(space.shape)
         return ActionPlan(ActionSpec(discrete_branches=branches), space.shape, space.dtype)
     if isinstance(space, spaces.Box) and 0 not in space.shape:
-        return _plan_box(space)
+        return plan_box(space)
     raise UnsupportedSpace(
         f"the action space is {space}; supported are {SUPPORTED_ACTIONS}. Wrap the environment, for example in "
         f"gymnasium.wrappers.TransformAction"
@@ -128,7 +128,8 @@ def _numbers(start: NDArray[np.int64]) -> tuple[int, ...]:
     return tuple(start.ravel().tolist()) if start.any() else ()
 
 
-def _plan_box(space: Any) -> ActionPlan:
+def plan_box(space: Any) -> ActionPlan:
+    """Returns the plan of a Box, or of anything else with its shape, type and bounds: an axis for each number."""
     with np.errstate(over="ignore"):  # A bound beyond float32 means no bound.
         low, high = space.low.astype(np.float32).ravel(), space.high.astype(np.float32).ravel()
     unbounded = np.flatnonzero(~(np.isfinite(low) & np.isfinite(high)))
@@ -285,15 +286,8 @@ class ObservationPlan:
     """
 
     def __init__(self, space: Any) -> None:
-        leaves: list[Leaf] = []
-        taken: set[str] = set()
-        for path, part in _parts(space, ()):
-            name = _name(path, taken)
-            taken.add(name)
-            leaf = _leaf(name, path, part)
-            leaves.append(replace(leaf, spec=replace(leaf.spec, path=_declared(path))))
-        self.leaves = tuple(leaves)
-        self.specs = tuple(leaf.spec for leaf in leaves)
+        self.leaves = named_leaves(_parts(space, ()), _leaf)
+        self.specs = tuple(leaf.spec for leaf in self.leaves)
 
     def encode(self, observations: Sequence[Any]) -> Observations:
         """Returns one array per leaf, [B, *shape], of B whole observations; see `Leaf.encode`."""
@@ -302,6 +296,25 @@ class ObservationPlan:
     def encode_batch(self, observations: Any) -> Observations:
         """Encodes one observation whose leaves have a batch axis; see `Leaf.encode_batch`."""
         return [leaf.encode_batch(observations) for leaf in self.leaves]
+
+
+def named_leaves(
+    parts: Iterable[tuple[tuple[Any, ...], Any]], leaf_of: Callable[[str, tuple[Any, ...], Any], Leaf]
+) -> tuple[Leaf, ...]:
+    """Returns the leaves of the parts of an observation, each with a valid name of its own.
+
+    Args:
+        parts: The path and the space of each.
+        leaf_of: Makes the leaf of a name, a path and a space.
+    """
+    leaves: list[Leaf] = []
+    taken: set[str] = set()
+    for path, part in parts:
+        name = _name(path, taken)
+        taken.add(name)
+        leaf = leaf_of(name, path, part)
+        leaves.append(replace(leaf, spec=replace(leaf.spec, path=_declared(path))))
+    return tuple(leaves)
 
 
 def _parts(space: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:
@@ -345,7 +358,7 @@ def _leaf(name: str, path: tuple[Any, ...], space: Any) -> Leaf:
     if isinstance(space, spaces.Box):
         if 0 in space.shape:
             raise UnsupportedSpace(f"observation {name}: {space} has an empty axis; remove it from the space")
-        return _box(name, path, space)
+        return box_leaf(name, path, space)
     if isinstance(space, spaces.Discrete):
         start = np.full((), int(space.start), np.int64)
         return Leaf(_categorical(name, (int(space.n),), start), path, (), start)
@@ -377,7 +390,7 @@ def _categorical(name: str, categories: tuple[int, ...], start: NDArray[np.int64
     )
 
 
-def _box(name: str, path: tuple[Any, ...], space: Any) -> Leaf:
+def box_leaf(name: str, path: tuple[Any, ...], space: Any) -> Leaf:
     """Returns the leaf of a Box, an image or numbers by shape. Byte images stay bytes; all else becomes float32."""
     shape = tuple(map(int, space.shape))
     scale = BYTE_SCALE if float(np.max(space.high)) == BYTE_SCALE else 0.0

@@ -18,7 +18,7 @@ _LONGEST_LINE: Final = 400
 _LONGEST_PLACE: Final = 160
 _PRODUCT: Final = frozenset({"actor_client", "rollcast"})
 _OURS: Final = _PRODUCT | {"importlib"}
-_NOT_THE_USERS: Final = _OURS | sys.stdlib_module_names | {"gymnasium", "numpy", "torch"}
+_NOT_THE_USERS: Final = _OURS | sys.stdlib_module_names | {"grpc", "gymnasium", "numpy", "torch"}
 """Modules whose frames are skipped: libraries that environments call, and their wrappers, say little about a fault."""
 
 

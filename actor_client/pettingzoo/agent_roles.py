@@ -3,7 +3,6 @@
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -15,7 +14,7 @@ from actor_client.envs.errors import UnsupportedSpace
 from actor_client.envs.infos import ACTION_MASK
 from actor_client.envs.spaces import ActionPlan, ObservationPlan, plan_actions
 from actor_client.exits import ActorError, ExitCode
-from actor_client.settings.agents import Rule
+from actor_client.settings.agents import Rule, match
 
 NO_GROUP: Final = 0
 MOST_KNOWN: Final = 2**14
@@ -178,12 +177,6 @@ def unmatched(rules: RoleRules, agents: Sequence[str]) -> list[str]:
         for rule in given
         if not any(match([rule], agent) is not None for agent in agents)
     ]
-
-
-def match(rules: Sequence[Rule], agent: str) -> str | None:
-    """Returns the value of the first rule that matches an agent's name; None if none does."""
-    name = str(agent)  # PettingZoo also allows numbers
-    return next((rule.value for rule in rules if fnmatchcase(name, rule.pattern)), None)
 
 
 def _form(name: str, team: int, agent: str, observation_space: Any, action_space: Any, *, grouped: bool) -> Form:

@@ -1,17 +1,15 @@
 """The adapter of PettingZoo environments: makes and checks them, and casts their agents."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 import structlog
-from rollcast.v1 import policy_pb2
 
 from actor_client.adapters import AgentAdapter
-from actor_client.connection.link import LearnerLink
 from actor_client.connection.session import RunInfo
 from actor_client.endings import Actor, limited, watching
-from actor_client.envs.errors import EnvironmentFailed, UnknownEnvironment, one_line
+from actor_client.envs.errors import UnknownEnvironment, one_line
 from actor_client.envs.factory import DEFAULT_BEHAVIOR, behavior_of
 from actor_client.exits import ActorError, ExitCode
 from actor_client.pettingzoo.agent_roles import AgentRoles, RoleRules, unmatched
@@ -19,8 +17,7 @@ from actor_client.pettingzoo.agents import Agents
 from actor_client.pettingzoo.batches import Reader
 from actor_client.pettingzoo.environment import AgentEnvironment, Calls, close
 from actor_client.pettingzoo.factory import make_agents
-from actor_client.rollout.agents.stepping import SteppingLoop
-from actor_client.rollout.failures import FailureLog
+from actor_client.rollout.agents.stepping import RecoveringLoop
 from actor_client.rollout.vector.watch import OneCall
 from actor_client.running import behavior_of_run, run_actor
 from actor_client.settings.agents import PettingZooSettings
@@ -29,8 +26,6 @@ from actor_client.settings.loading import load
 _SHOWN: Final = 8
 """Names of agents in a warning."""
 _CHOOSE: Final = "choose with --behavior 'PATTERN=NAME', once for each"
-LOST: Final = "env_error"
-"""Reason in the books for open rows of an environment that failed."""
 
 
 def run_pettingzoo(flags: Mapping[str, object]) -> ExitCode:
@@ -125,7 +120,7 @@ class PettingZooAdapter(AgentAdapter):
                         max_failures=settings.max_env_failures,
                     )
                 )
-            loop = EnvironmentLoop(
+            loop = RecoveringLoop(
                 link,
                 run.assignment,
                 environments,
@@ -135,48 +130,3 @@ class PettingZooAdapter(AgentAdapter):
             )
             with watching(settings, actor, calls):
                 loop.run()
-
-
-class EnvironmentLoop(SteppingLoop[AgentEnvironment]):
-    """Steps environments until the link stops.
-
-    An environment that fails is closed and made again after a pause; the others continue in the meantime.
-
-    Args:
-        link: The connection; opened already.
-        assignment: The learner's assignment at the opening.
-        environments: The environments; the number of each is its index.
-        **options: See `SteppingLoop`.
-    """
-
-    def __init__(
-        self,
-        link: LearnerLink,
-        assignment: policy_pb2.Assignment,
-        environments: Sequence[AgentEnvironment],
-        **options: Any,
-    ) -> None:
-        super().__init__(link, assignment, environments, **options)
-        self._books = link.books
-        self._failures = FailureLog(link.counts)
-
-    def _fail(self, simulator: AgentEnvironment, failure: EnvironmentFailed) -> None:
-        """Closes an environment that failed, discards its open rows, and schedules the next attempt.
-
-        Raises:
-            EnvironmentFailedTooOften: It failed too often.
-        """
-        worker = simulator.worker
-        simulator.fail(failure)
-        before = self._discarded_steps()
-        self._loop.drop(worker, LOST)
-        discarded = self._discarded_steps() - before
-        self._rollout.env_discarded_steps += discarded
-        rate = simulator.rate
-        traceback = self._failures.add(failure, rate.in_row(simulator.steps), discarded_steps=discarded)
-        if not self._link.stopping:
-            rate.check(failure, traceback)
-        self._resumes_at[worker] = self._clock() + rate.pause_seconds
-
-    def _discarded_steps(self) -> int:
-        return sum(books.discarded.get(LOST, 0) for books in self._books().values())

@@ -9,13 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from rollcast.chunks import GameResult
 from rollcast.enums import StatAggregation
-from rollcast.unity.finite import zero_what_is_not_finite
 
 from actor_client.envs.base import MaskArray, Observations
 from actor_client.envs.infos import check_masks, episode_numbers, read_mask
 from actor_client.pettingzoo.agent_roles import NO_GROUP, AgentRoles, Form, Seat
 from actor_client.pettingzoo.agents import AgentReport, Report, WrongReport
-from actor_client.rollout.agents.interface import AskingAgents, EndedAgents
+from actor_client.rollout.agents.interface import AskingAgents, EndedAgents, faulty_rows
 
 GroupReward = Literal["own", "sum", "mean"]
 """What becomes of the rewards of agents in groups: their own; or the group's, the sum or the mean over its agents."""
@@ -223,15 +222,13 @@ class Reader:
         with np.errstate(over="ignore"):  # a reward beyond float32 becomes infinite, and its row faulty
             rewards = np.array([each.reward for each in reports], np.float32)
             group_rewards = np.array([each.group_reward for each in reports], np.float32)
-        floats = [values for values in (*observations, rewards, group_rewards) if values.dtype.kind == "f"]
-        bad = [rows for values in floats if (rows := zero_what_is_not_finite(values)) is not None]
         return (
             np.array([self._number(name) for name in names], np.int64),
             observations,
             rewards,
             np.array([self.seat(name).group for name in names], np.int64),
             group_rewards,
-            np.logical_or.reduce(bad) if bad else None,
+            faulty_rows(*observations, rewards, group_rewards),
         )
 
 

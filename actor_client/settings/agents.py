@@ -1,12 +1,14 @@
-"""Settings of `rollcast act pettingzoo`, with rules for the names of agents."""
+"""Rules for the names of agents, and the settings of `rollcast act pettingzoo`."""
 
 import re
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from typing import Final, Literal, NamedTuple, Self
 
 from pydantic import field_validator, model_validator
 from rollcast.limits import behavior_name_fault
 
-from actor_client.settings.commands import EnvironmentSettings, Names, Script
+from actor_client.settings.commands import CommonSettings, EnvironmentSettings, Names, Script
 
 
 class Rule(NamedTuple):
@@ -27,16 +29,25 @@ def split_rule(text: str) -> Rule:
     return Rule(pattern.strip() or "*", value.strip())
 
 
+def match(rules: Sequence[Rule], name: object) -> str | None:
+    """Returns the value of the first rule that matches a name; None if none does.
+
+    Args:
+        rules: The rules.
+        name: A text; PettingZoo also names agents by numbers.
+    """
+    text = str(name)
+    return next((rule.value for rule in rules if fnmatchcase(text, rule.pattern)), None)
+
+
 MAX_TEAM: Final = 2**31 - 1
 
 
-class PettingZooSettings(EnvironmentSettings):
-    """Settings of `rollcast act pettingzoo`; the flags of the same names explain them."""
+class RuleSettings(CommonSettings):
+    """Settings of every command whose agents get behaviors and teams by rules."""
 
     behavior: Names = ()
     team: Names = ()
-    group: Names = ()
-    group_reward: Literal["own", "sum", "mean"] = "own"
     opponent: Script | None = None
 
     @field_validator("behavior")
@@ -59,6 +70,23 @@ class PettingZooSettings(EnvironmentSettings):
                 )
         return value
 
+    @property
+    def behavior_rules(self) -> tuple[Rule, ...]:
+        """Names of behaviors by patterns of names."""
+        return tuple(map(split_rule, self.behavior))
+
+    @property
+    def team_rules(self) -> tuple[Rule, ...]:
+        """Numbers of teams by patterns of names."""
+        return tuple(map(split_rule, self.team))
+
+
+class PettingZooSettings(RuleSettings, EnvironmentSettings):
+    """Settings of `rollcast act pettingzoo`; the flags of the same names explain them."""
+
+    group: Names = ()
+    group_reward: Literal["own", "sum", "mean"] = "own"
+
     @field_validator("group")
     @classmethod
     def _check_groups(cls, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -72,16 +100,6 @@ class PettingZooSettings(EnvironmentSettings):
         if self.group_reward != "own" and not self.group:
             raise ValueError(f"group_reward {self.group_reward} needs groups: add --group 'PATTERN=NAME'")
         return self
-
-    @property
-    def behavior_rules(self) -> tuple[Rule, ...]:
-        """Names of behaviors by patterns of agents' names."""
-        return tuple(map(split_rule, self.behavior))
-
-    @property
-    def team_rules(self) -> tuple[Rule, ...]:
-        """Numbers of teams by patterns of agents' names."""
-        return tuple(map(split_rule, self.team))
 
     @property
     def group_rules(self) -> tuple[Rule, ...]:

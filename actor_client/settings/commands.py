@@ -32,8 +32,8 @@ NO_METRICS: Final = "off"
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class CommonSettings(BaseSettings):
-    """Settings of every command that acts; the flags of the same names explain them."""
+class LearnerSettings(BaseSettings):
+    """Settings of every command that connects to a learner as an actor does; the flags of the same names explain them."""
 
     model_config = SettingsConfigDict(frozen=True, extra="forbid", env_prefix=PREFIX, env_ignore_empty=True)
 
@@ -45,17 +45,9 @@ class CommonSettings(BaseSettings):
     tls_key: Path | None = None
     token_file: Path | None = None
     server_name: str | None = Field(default=None, min_length=1)
-    name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_.-]{1,64}$")
-    outage_bytes: int = Field(default=0, ge=0, le=2**40)
     connect_timeout: Seconds | None = None
-    max_wall_seconds: Seconds | None = None
-    metrics_address: str = DEFAULT_METRICS_ADDRESS
-    metrics_token_file: Path | None = None
-    heartbeat_file: Path | None = None
     log_format: LogFormat = "auto"
     log_level: LogLevel = "info"
-    record: Path | None = None
-    record_episodes: int = Field(default=0, ge=0)
 
     @model_validator(mode="before")
     @classmethod
@@ -69,13 +61,6 @@ class CommonSettings(BaseSettings):
     @classmethod
     def _check_address(cls, value: str) -> str:
         split_address(value, least_port=1)
-        return value
-
-    @field_validator("metrics_address")
-    @classmethod
-    def _check_metrics_address(cls, value: str) -> str:
-        if value != NO_METRICS:
-            split_address(value)
         return value
 
     @property
@@ -96,16 +81,6 @@ class CommonSettings(BaseSettings):
             self.server_name,
         )
 
-    @property
-    def metrics_endpoint(self) -> tuple[str, int] | None:
-        """Host and port of the metrics; None if they are off."""
-        return None if self.metrics_address == NO_METRICS else split_address(self.metrics_address)
-
-    @property
-    def may_move_metrics(self) -> bool:
-        """True if another port may be used, because the user did not choose this one."""
-        return "metrics_address" not in self.model_fields_set
-
     @model_validator(mode="after")
     def _check_identity(self) -> Self:
         if (self.tls_cert is None) is not (self.tls_key is None):
@@ -117,6 +92,60 @@ class CommonSettings(BaseSettings):
             )
         try:
             security.check()
+        except IdentityError as error:
+            raise ValueError(str(error)) from None
+        return self
+
+    @model_validator(mode="after")
+    def _check_exposure(self) -> Self:
+        host, _ = split_address(self.learner)
+        if not self.insecure and self.security.ca is None and not is_loopback(host):
+            raise ValueError(
+                f"learner {self.learner} is another machine, and the connection would be in plain text; give --certs or "
+                "--tls-ca, or pass --insecure if you trust the network between them"
+            )
+        return self
+
+
+class CommonSettings(LearnerSettings):
+    """Settings of every command that acts; the flags of the same names explain them."""
+
+    name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_.-]{1,64}$")
+    outage_bytes: int = Field(default=0, ge=0, le=2**40)
+    max_wall_seconds: Seconds | None = None
+    metrics_address: str = DEFAULT_METRICS_ADDRESS
+    metrics_token_file: Path | None = None
+    heartbeat_file: Path | None = None
+    record: Path | None = None
+    record_episodes: int = Field(default=0, ge=0)
+
+    @field_validator("metrics_address")
+    @classmethod
+    def _check_metrics_address(cls, value: str) -> str:
+        if value != NO_METRICS:
+            split_address(value)
+        return value
+
+    @property
+    def metrics_endpoint(self) -> tuple[str, int] | None:
+        """Host and port of the metrics; None if they are off."""
+        return None if self.metrics_address == NO_METRICS else split_address(self.metrics_address)
+
+    @property
+    def may_move_metrics(self) -> bool:
+        """True if another port may be used, because the user did not choose this one."""
+        return "metrics_address" not in self.model_fields_set
+
+    @model_validator(mode="after")
+    def _check_metrics(self) -> Self:
+        metrics = self.metrics_endpoint
+        has_token = self.metrics_token_file is not None
+        if not self.insecure and not has_token and metrics is not None and not is_loopback(metrics[0]):
+            raise ValueError(
+                f"metrics_address {self.metrics_address} can be reached from other machines without a password; give "
+                "--metrics-token-file, pass --insecure if you trust the network, or serve metrics on 127.0.0.1"
+            )
+        try:
             if self.metrics_token_file is not None:
                 read_token(self.metrics_token_file)
         except IdentityError as error:
@@ -127,23 +156,6 @@ class CommonSettings(BaseSettings):
     def _check_recording(self) -> Self:
         if self.record_episodes and self.record is None:
             raise ValueError(f"record_episodes {self.record_episodes} needs a file: add --record FILE.demo")
-        return self
-
-    @model_validator(mode="after")
-    def _check_exposure(self) -> Self:
-        metrics = self.metrics_endpoint
-        has_token = self.metrics_token_file is not None
-        if not self.insecure and not has_token and metrics is not None and not is_loopback(metrics[0]):
-            raise ValueError(
-                f"metrics_address {self.metrics_address} can be reached from other machines without a password; give "
-                "--metrics-token-file, pass --insecure if you trust the network, or serve metrics on 127.0.0.1"
-            )
-        host, _ = split_address(self.learner)
-        if not self.insecure and self.security.ca is None and not is_loopback(host):
-            raise ValueError(
-                f"learner {self.learner} is another machine, and the connection would be in plain text; give --certs or "
-                "--tls-ca, or pass --insecure if you trust the network between them"
-            )
         return self
 
 
@@ -264,7 +276,7 @@ class GymSettings(EnvironmentSettings):
         return self
 
 
-_LARGEST_PORT: Final = 65535
+LARGEST_PORT: Final = 65535
 
 
 class UnitySettings(CommonSettings):
@@ -275,7 +287,7 @@ class UnitySettings(CommonSettings):
 
     env: str | None = Field(default=None, min_length=1)
     num_envs: int = Field(default=1, ge=1, le=MAX_PLAYERS)
-    base_port: int | None = Field(default=None, ge=1, le=_LARGEST_PORT)
+    base_port: int | None = Field(default=None, ge=1, le=LARGEST_PORT)
     player_address: str = DEFAULT_LISTEN
     env_args: Annotated[tuple[str, ...] | None, NoDecode, BeforeValidator(read_words)] = None
     allow_env_args: Names = ()
@@ -309,9 +321,9 @@ class UnitySettings(CommonSettings):
             raise ValueError(
                 f"num_envs {self.num_envs} needs a build to start: give --env, or leave --num-envs out for the editor"
             )
-        if self.first_port + self.num_envs - 1 > _LARGEST_PORT:
+        if self.first_port + self.num_envs - 1 > LARGEST_PORT:
             raise ValueError(
-                f"base_port {self.first_port} and num_envs {self.num_envs} need ports above {_LARGEST_PORT}; "
+                f"base_port {self.first_port} and num_envs {self.num_envs} need ports above {LARGEST_PORT}; "
                 "choose a smaller --base-port"
             )
         open_hosts = [host for host in self.hosts if not is_loopback(host)]

@@ -15,6 +15,9 @@ from actor_client.settings.agents import PettingZooSettings
 from actor_client.settings.boards import BoardsSettings, PlaySettings
 from actor_client.settings.clients import ClientsSettings
 from actor_client.settings.commands import GymSettings, UnitySettings
+from actor_client.settings.conform import ConformSettings
+from actor_client.settings.dm_env_rpc import DmEnvRpcSettings
+from actor_client.settings.godot import GodotSettings
 
 _ENV = f"give --env {{}} or --env module:callable, or set {PREFIX}ENV"
 _GAME = f"give --game shogi or another game of OpenSpiel, or set {PREFIX}GAME"
@@ -37,7 +40,20 @@ _OLD_NAMES = {
 }
 """Older names of variables, which may still be set, and the settings that they set."""
 
-_COMMANDS = (BoardsSettings, ClientsSettings, GymSettings, PettingZooSettings, PlaySettings, UnitySettings)
+_ARGUMENTS: Mapping[str, str] = {"model": "MODEL.onnx", "server": "HOST:PORT"}
+"""What the help calls the settings that are no flags."""
+
+_COMMANDS = (
+    BoardsSettings,
+    ClientsSettings,
+    ConformSettings,
+    DmEnvRpcSettings,
+    GodotSettings,
+    GymSettings,
+    PettingZooSettings,
+    PlaySettings,
+    UnitySettings,
+)
 
 Settings = TypeVar("Settings", bound=BaseSettings)
 
@@ -103,7 +119,7 @@ def _explain(problem: ErrorDetails, flags: Mapping[str, object], kind: type[Base
     if not problem["loc"]:
         return message
     name = str(problem["loc"][0])
-    flag = "--" + name.replace("_", "-")
+    flag = _ARGUMENTS.get(name) or "--" + name.replace("_", "-")
     if problem["type"] == "missing":
         example = _EXAMPLES.get(kind) if name in {"env", "game"} else None
         return f"{flag} is missing" if example is None else f"{flag} is missing: {example}"

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from actor_client.adapters import AgentAdapter
+from actor_client.builds.executables import find_build
+from actor_client.builds.process import PlayerProcess, end_all
 from actor_client.connection.link import LearnerLink
 from actor_client.connection.session import RunInfo
 from actor_client.counts import AgentCounts
@@ -23,8 +25,7 @@ from actor_client.unity.channels.side_channels import SideChannels
 from actor_client.unity.conversation import Conversation
 from actor_client.unity.gateway import Gateway
 from actor_client.unity.mailbox import Mailbox
-from actor_client.unity.players.launch import find_build
-from actor_client.unity.players.process import PlayerProcess, end_all
+from actor_client.unity.players.launch import UNITY
 from actor_client.unity.players.rules import PlayerRules, log_place, resolve_rules
 from actor_client.unity.players.supervisor import PlayerSupervisor
 from actor_client.unity.server import PlayerListener
@@ -73,7 +74,7 @@ class UnityAdapter(AgentAdapter):
             Conversation(worker, self._mailbox, again=again) for worker in range(settings.num_envs)
         )
         self._doors = doors
-        self._executable = None if settings.env is None else find_build(settings.env)
+        self._executable = None if settings.env is None else find_build(settings.env, UNITY)
         self._plugins = load_plugins(settings.side_channel)
         super().__init__(settings, settings.env or EDITOR, settings.opponent)
         self.quiet_seconds = settings.quiet_seconds

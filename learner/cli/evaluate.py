@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Final
 
 from learner.cli.run_flags import (
     add_actors,
@@ -32,6 +33,7 @@ plain text also for a run with --certs. With --address, certificates and tokens 
   rollcast evaluate RUN --env mine:Maze --actor-args --frame-stack 4 --num-envs 8
   rollcast evaluate RUN --env connect_four_v3 --pettingzoo --actor-args --team 'player_1=1'
   rollcast evaluate RUN --env connect_four --boards --against random --episodes 200 --stochastic
+  rollcast evaluate RUN --env Game.x86_64 --godot --actor-args --speedup 8
 
 With --against, the policy plays games against an opponent, half of them in each seat, and --episodes is their number. The
 results are wins, draws and losses by seat. Both players begin each game with a random move. An opponent is random,
@@ -42,7 +44,12 @@ SEATS = 2
 _IDENTITY = ("certs", "tls_cert", "tls_key", "tls_ca", "tls_client_ca", "token_file", "trainer_address")
 _OWN_SERVICE = ("rollcast.address=127.0.0.1:0", *(f"rollcast.{name}=null" for name in _IDENTITY))
 """Settings for an actor that evaluate starts, which has no identity: only this machine reaches the learner, in plain text."""
-_OF_OWN_ACTOR = ("boards", "pettingzoo", "video", "video_every", "actor_args")
+_KINDS: Final = {
+    "pettingzoo": "the environment is one of rollcast act pettingzoo",
+    "boards": "the environment is a game of rollcast act boards",
+    "godot": "the environment is a build of rollcast act godot",
+}
+_OF_OWN_ACTOR = ("kinds", "video", "video_every", "actor_args")
 
 
 def add_evaluate(parser: argparse.ArgumentParser) -> None:
@@ -85,12 +92,8 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
 
 def _add_own_actor(own: argparse._ArgumentGroup) -> None:
     own.add_argument("--env", metavar="ID", help="start an actor with this environment: an id, or module:callable")
-    own.add_argument(
-        "--pettingzoo", action="store_true", default=None, help="the environment is one of rollcast act pettingzoo"
-    )
-    own.add_argument(
-        "--boards", action="store_true", default=None, help="the environment is a game of rollcast act boards"
-    )
+    for name, text in _KINDS.items():
+        own.add_argument(f"--{name}", action="append_const", dest="kinds", const=name, help=text)
     own.add_argument("--video", metavar="DIR", help="film the actor's first environment into DIR, one .mp4 per episode")
     own.add_argument(
         "--video-every",
@@ -114,17 +117,17 @@ def _check_own_actor(parsed: argparse.Namespace) -> None:
     """
     given = [name for name in _OF_OWN_ACTOR if getattr(parsed, name) is not None]
     if given and parsed.env is None:
-        flag = f"--{given[0].replace('_', '-')}"
+        flag = f"--{parsed.kinds[0] if given[0] == 'kinds' else given[0].replace('_', '-')}"
         raise UserError(
             ExitCode.USAGE, f"{flag} needs an actor that evaluate starts: add --env with an id or module:callable"
         )
     if parsed.video_every is not None and parsed.video is None:
         raise UserError(ExitCode.USAGE, "--video-every needs a folder for the videos: add --video DIR")
-    if parsed.pettingzoo and parsed.boards:
-        raise UserError(ExitCode.USAGE, "--env is of one kind: leave out --pettingzoo or --boards")
-    if (parsed.pettingzoo or parsed.boards) and parsed.video is not None:
-        kind = "--pettingzoo" if parsed.pettingzoo else "--boards"
-        raise UserError(ExitCode.USAGE, f"--video films environments of Gymnasium; leave it out with {kind}")
+    kinds = parsed.kinds or []
+    if len(set(kinds)) > 1:
+        raise UserError(ExitCode.USAGE, f"--env is of one kind: leave out {' or '.join(f'--{each}' for each in kinds)}")
+    if kinds and parsed.video is not None:
+        raise UserError(ExitCode.USAGE, f"--video films environments of Gymnasium; leave it out with --{kinds[0]}")
 
 
 def _check_against(parsed: argparse.Namespace) -> None:
@@ -161,7 +164,7 @@ def _evaluate(parsed: argparse.Namespace) -> int:
             video_every=parsed.video_every or 1,
             log_format=loaded.options.rollcast.log_format,
             arguments=tuple(parsed.actor_args or ()),
-            kind="pettingzoo" if parsed.pettingzoo else "boards" if parsed.boards else "gym",
+            kind=parsed.kinds[0] if parsed.kinds else "gym",
             opponent=next((each.removeprefix(ACTOR) for each in parsed.against if each.startswith(ACTOR)), ""),
         )
     request = EvaluationRequest(

@@ -1,4 +1,4 @@
-"""Parses the command line of ``train``: a learner and its actors, for an environment of Gymnasium, in one command."""
+"""Parses the command line of ``train``: a learner and its actors, for an environment of Gymnasium or a game of Godot, in one command."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from learner.cli.serve_flags import add_run_settings, add_stopped_code
 from learner.shared.exits import ExitCode
 
 _DESCRIPTION: Final = """\
-Trains on an environment of Gymnasium: starts a learner and, as soon as it listens, the actors, and ends both together.
+Trains on an environment of Gymnasium, or a game of Godot: starts a learner and, as soon as it listens, the actors, and ends both together.
 
   rollcast train --env CartPole-v1
   rollcast train --env mine:Maze --num-envs 16 --actors 4 --target-return 20
   rollcast train run.yaml --env ALE/Pong-v5 --frame-stack 4
+  rollcast train --env Game.x86_64 --godot --actor-args --speedup 8
 
 Without a run file, the settings are those of the first example for the environment and trainer (init --list), otherwise of the
-example `discrete` or `continuous`; the first line says which, and `init` writes them to a file.
+example `discrete` or `continuous`; the first line says which, and `init` writes them to a file. With --godot they are the defaults
+of the trainer.
 """
 _EPILOG: Final = """\
 Lines of the actors have their name. Ctrl-C ends both sides normally and saves. An actor that fails on its own ends with a code of
@@ -43,6 +45,7 @@ def add_train(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace
         _EPILOG + "exit codes of the learner:\n" + "\n".join(f"  {code:3d}  {code.help}" for code in ExitCode)
     )
     add_environment(parser, is_required=True)
+    parser.add_argument("--godot", action="store_true", help="the environment is a build of rollcast act godot")
     add_run_settings(parser)
     add_stopped_code(parser)
     parser.set_defaults(run=run)

@@ -22,6 +22,7 @@ class Footprint:
         batch_bytes: A minibatch (or one part of it, if it is computed in parts) and the tensors that its loss keeps for
             the backward pass.
         signal_bytes: Networks of the reward signals and the tensors that their losses keep for a minibatch.
+        companion_bytes: Models of the companions, with the state of their optimizers, and their data buffers.
         replays: Whether the rows belong to a replay memory.
         ranks: Number of processes that train together; each has its own ring, networks and signals, and a part of each
             minibatch.
@@ -33,14 +34,15 @@ class Footprint:
     network_bytes: int = 0
     batch_bytes: int = 0
     signal_bytes: int = 0
+    companion_bytes: int = 0
     replays: bool = False
     ranks: int = 1
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of ring or replay memory, networks, a minibatch and reward signals, of all ranks."""
+        """Bytes of ring or replay memory, networks, a minibatch, reward signals and companions, of all ranks."""
         of_each = self.ring_rows * self.row_bytes + self.network_bytes + self.signal_bytes
-        return self.ranks * of_each + self.batch_bytes
+        return self.ranks * of_each + self.batch_bytes + self.companion_bytes
 
 
 @dataclass(frozen=True, slots=True)

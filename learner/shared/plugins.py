@@ -29,6 +29,7 @@ SEARCH_VARIABLE: Final = "ROLLCAST_MODULES"
 _BASES: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {
         "rollcast.trainers": ("learner.training.trainers.base", "Trainer"),
+        "rollcast.companions": ("learner.training.trainers.companions.trainer", "CompanionTrainer"),
         "rollcast.encoders": ("torch.nn.modules.module", "Module"),
         "rollcast.bodies": ("torch.nn.modules.module", "Module"),
         "rollcast.policies": ("learner.training.networks.policy", "PolicyNetwork"),

@@ -44,6 +44,7 @@ _INSTALLED_BY: Final = {
     "pettingzoo": "actor,pettingzoo",
     "boards": "actor,boards",
     "clients": "actor",
+    "godot": "actor,gym",
 }
 _ENDED: Final = "actor_ended"
 """Event with the error that ended an actor."""
@@ -286,6 +287,7 @@ class TrainingRequest:
         flags: Flags of an actor with the same environment, for a shell.
         chosen: The settings that were chosen, as a line for the user; empty for a run file of the user.
         page: Empty: there are no clients.
+        kind: The actors' command.
     """
 
     env: str
@@ -295,6 +297,7 @@ class TrainingRequest:
     may_move: bool
     flags: str
     chosen: str
+    kind: str = "gym"
     page: str = ""
 
     def another_machine(self, address: str) -> str:
@@ -308,7 +311,7 @@ class TrainingRequest:
         if is_local(address):
             return f"to let other machines join, start with --address 0.0.0.0:{port} {security}"
         name = socket.gethostname() if is_everywhere(address) else host
-        return f"other machines join with: rollcast act gym {self.flags} --learner {name}:{port} {security}"
+        return f"other machines join with: rollcast act {self.kind} {self.flags} --learner {name}:{port} {security}"
 
     @property
     def names(self) -> list[str]:
@@ -322,7 +325,7 @@ class TrainingRequest:
             address: Address of the learner, ``host:port``.
             name: Name of the actor.
         """
-        command = actor_program("gym", "--env", self.env, "--learner", reached_here(address), "--name", name)
+        command = actor_program(self.kind, "--env", self.env, "--learner", reached_here(address), "--name", name)
         return [*command, "--log-format", "json", "--log-level", "warning", *self.arguments]
 
 

@@ -33,7 +33,7 @@ class ActorRequest:
 
     Attributes:
         env: Environment as for `--env` of the actor, or the game of `rollcast act boards`.
-        behavior: Behavior to play; None if the run has only one. Agents of PettingZoo get theirs by `arguments`.
+        behavior: Behavior to play; None if the run has only one. Agents of PettingZoo and Godot get theirs by `arguments`.
         video: Folder for videos; None for no videos.
         video_every: Interval between filmed episodes of the first environment, in episodes.
         log_format: Format of its log.
@@ -48,7 +48,7 @@ class ActorRequest:
     video_every: int
     log_format: str
     arguments: tuple[str, ...]
-    kind: Literal["gym", "pettingzoo", "boards"] = "gym"
+    kind: Literal["gym", "pettingzoo", "boards", "godot"] = "gym"
     opponent: str = ""
 
     def command(self, address: str) -> list[str]:
@@ -62,7 +62,7 @@ class ActorRequest:
         command += ["--metrics-address", "off", "--connect-timeout", str(CONNECT_SECONDS)]
         log_format = "auto" if self.log_format == "mlagents" else self.log_format  # which only learners have
         command += ["--log-format", log_format, "--log-level", "warning"]
-        if self.behavior is not None and self.kind != "pettingzoo":
+        if self.behavior is not None and self.kind in {"gym", "boards"}:
             command += ["--behavior", self.behavior]
         if self.opponent:
             command += ["--opponent", self.opponent]

@@ -222,7 +222,7 @@ def public_settings(tree: Tree, path: tuple[str, ...] = ()) -> Tree:
     """
     found: Tree = {}
     for key, value in tree.items():
-        if not _is_known((*path, key)):
+        if not _is_known((*path, key)) or (len(path) > 1 and _OF_A_MACHINE.search(key)):
             continue
         if isinstance(value, dict):
             found[key] = public_settings(value, (*path, key))

@@ -75,7 +75,8 @@ def prepare(parsed: argparse.Namespace) -> tuple[LoadedRun, TrainingRequest]:
     Raises:
         UserError: A setting is invalid, or the environment cannot be used; then with the actor's error and its code.
     """
-    require_actors(f"--env {parsed.env}", "gym", "start the learner with serve, and actors elsewhere")
+    kind = "godot" if parsed.godot else "gym"
+    require_actors(f"--env {parsed.env}", kind, "start the learner with serve, and actors elsewhere")
     if parsed.run_file is not None and parsed.trainer is not None:
         raise UserError(
             ExitCode.USAGE,
@@ -84,6 +85,8 @@ def prepare(parsed: argparse.Namespace) -> tuple[LoadedRun, TrainingRequest]:
     flags = tuple(_environment_flags(parsed))
     if parsed.run_file is not None:
         choice = _Choice(parsed.run_file)
+    elif parsed.godot:
+        choice = _defaults(parsed.env, parsed.trainer or DEFAULT_TRAINER)
     else:
         choice = _choose(parsed.env, parsed.trainer, flags, parsed.stepped_by_caller)
     loaded = _load(parsed, choice)
@@ -104,6 +107,7 @@ def prepare(parsed: argparse.Namespace) -> tuple[LoadedRun, TrainingRequest]:
         may_move=parsed.address is None and service.address == ServiceSettings().address,
         flags=shlex.join(("--env", parsed.env, *flags)),
         chosen=choice.text,
+        kind=kind,
     )
     return loaded, request
 
@@ -146,11 +150,22 @@ def _choose(env: str, trainer: str | None, flags: tuple[str, ...], kind: str | N
         if found is not None and found[1] == env and used is not None and trainer in {None, used[1]}:
             return _Choice(example_path(name), text=f"{used[1]}, of the example {name}; {_writes(name)}")
     name = kind or _kind_of_actions(env, flags)
-    run_id = _NOT_IN_IDS.sub("-", re.split(r"[:/]", env)[-1]).strip("-.") or "train"
     if trainer not in {None, DEFAULT_TRAINER}:
-        text = f"the defaults of {trainer}; rollcast check-config shows all values of a run file"
-        return _Choice(None, (f"default_settings.trainer_type={trainer}",), run_id, text)
-    return _Choice(example_path(name), run_id=run_id, text=f"{DEFAULT_TRAINER}, for {name} actions; {_writes(name)}")
+        return _defaults(env, trainer)
+    return _Choice(
+        example_path(name), run_id=_run_id(env), text=f"{DEFAULT_TRAINER}, for {name} actions; {_writes(name)}"
+    )
+
+
+def _defaults(env: str, trainer: str | None) -> _Choice:
+    """Returns the defaults of a trainer, for any behaviors."""
+    text = f"the defaults of {trainer}; rollcast check-config shows all values of a run file"
+    return _Choice(None, (f"default_settings.trainer_type={trainer}",), _run_id(env), text)
+
+
+def _run_id(env: str) -> str:
+    """Returns a name for a run with an environment."""
+    return _NOT_IN_IDS.sub("-", re.split(r"[:/]", env)[-1]).strip("-.") or "train"
 
 
 def _writes(name: str) -> str:

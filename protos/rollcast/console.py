@@ -92,7 +92,7 @@ COMMANDS: Final[Mapping[str, _Command]] = {
     "init": _Command(_LEARNER, _RUN, "write a commented run file to start from"),
     "check-config": _Command(_LEARNER, _RUN, "show the settings a run file resolves to"),
     "serve": _Command(_LEARNER, _RUN, "a learner alone: listen for actors, learn, broadcast policies"),
-    "act": _Command(_ACTOR, _RUN, "an actor alone, on any machine: gym, unity, pettingzoo, boards"),
+    "act": _Command(_ACTOR, _RUN, "an actor alone, on any machine: gym, unity, pettingzoo, boards, ..."),
     "trainer": _Command(_LEARNER, _RUN, "train for a learner on another machine"),
     "status": _Command(_LEARNER, _WATCH, "show the state, books and actors of a running learner"),
     "page": _Command(_LEARNER, _WATCH, "print the link to the status page, with the operator's token"),

@@ -28,7 +28,7 @@ MEANT: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         **_means("eval-episodes n-eval-episodes num-episodes n-episodes num-eval-episodes max-episodes", "--episodes"),
         **_means("eval-freq eval-interval evaluation-interval", "rollcast.evaluation.interval_steps"),
         # What trains.
-        **_means("algo algorithm agent trainer-type", "--trainer", _TRAINER + "trainer_type"),
+        **_means("algo algorithm agent trainer trainer-type", "--trainer", _TRAINER + "trainer_type"),
         **_means("lr learning-rate", _TRAINER + "hyperparameters.learning_rate"),
         **_means("batch-size minibatch-size mini-batch-size", _TRAINER + "hyperparameters.batch_size"),
         **_means("buffer-size n-steps rollout", _TRAINER + "hyperparameters.buffer_size"),
@@ -56,7 +56,7 @@ MEANT: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         **_means("frameskip action-repeat", "--frame-skip"),
         **_means("wrapper env-wrapper", "--wrap"),
         **_means("name exp-name experiment run-name experiment-name", "--run-id", "--name"),
-        **_means("log-dir logdir log-folder save-dir output-dir out-dir train-dir tensorboard-log summaries-dir", "--results-dir", "--output"),
+        **_means("experiment-dir log-dir logdir log-folder save-dir output-dir out-dir train-dir tensorboard-log summaries-dir", "--results-dir", "--output"),
         **_means("load continue restore resume-from restart trained-agent", "--resume", "--checkpoint"),
         **_means("overwrite", "--force"),
         **_means("load-from pretrained init-from", "--initialize-from"),
@@ -68,7 +68,7 @@ MEANT: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         **_means("verbose log-level", "--log-level", "--log-format"),
     }
 )  # fmt: skip
-"""What words of ML-Agents, Gymnasium, Stable-Baselines3, CleanRL, RLlib and Sample Factory mean: flags, or settings of a run.
+"""What words of ML-Agents, Gymnasium, Stable-Baselines3, CleanRL, RLlib, Sample Factory and gdrl mean: flags, or settings of a run.
 
 The first that a command has counts; settings can be named in any command.
 """

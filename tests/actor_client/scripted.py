@@ -28,7 +28,7 @@ from rollcast.v1 import (
 from tests.actor_client.scripted_services import Policies, ScriptedSession, Sessions, Trajectories
 
 PLENTY = 1 << 40
-DEAD_SECONDS = 20.0  # after this a test has failed; never reached otherwise
+DEAD_SECONDS = 300.0  # after this a test has failed; never reached otherwise
 
 T = TypeVar("T")
 

@@ -6,7 +6,8 @@ import argparse
 import ast
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,13 @@ from actor_client.cli import build_parser as actor_parser
 from actor_client.settings.agents import PettingZooSettings
 from actor_client.settings.boards import BoardsSettings, PlaySettings
 from actor_client.settings.commands import GymSettings, UnitySettings
+from actor_client.settings.conform import ConformSettings
+from actor_client.settings.dm_env_rpc import DmEnvRpcSettings
+from actor_client.settings.godot import GodotSettings
 from actor_client.unity.dropin.flags import build_parser as unity_parser
 from learner.cli.cli import build_parser as learner_parser
 from learner.shared.settings.service import ServiceSettings
-from tests.architecture.tree import ROOT
+from tests.architecture.tree import ROOT, nodes
 
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 COMMAND = re.compile(r"rollcast(?: act|-\w+)?(?: [a-z][a-z-]+)?")
@@ -49,7 +53,7 @@ FLAGS = {
     for name, flags in _flags(build(prog)).items()
 }
 FLAGS["rollcast act"] = frozenset().union(*(FLAGS[each] for each in FLAGS if each.startswith("rollcast act")))
-ACTORS = tuple(f"rollcast act {kind}" for kind in ("gym", "unity", "pettingzoo", "boards"))
+ACTORS = tuple(f"rollcast act {kind}" for kind in ("gym", "unity", "pettingzoo", "godot", "boards", "dm-env-rpc"))
 SERVERS = ("rollcast serve", "rollcast train", "rollcast unity")
 TRAINER = ("rollcast trainer",)
 COMPARE = ("rollcast compare",)
@@ -63,11 +67,18 @@ READERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("actor_client/boards/play", ("rollcast play",)),
     ("actor_client/boards", ("rollcast act boards",)),
     ("actor_client/pettingzoo", ("rollcast act pettingzoo",)),
+    ("actor_client/conform", ("rollcast act conform",)),
+    ("actor_client/dm_env_rpc", ("rollcast act dm-env-rpc",)),
+    ("actor_client/godot", ("rollcast act godot",)),
+    ("actor_client/builds", ("rollcast act godot", "rollcast act unity", "rollcast unity")),
     ("actor_client/unity/dropin", ("rollcast unity",)),
     ("actor_client/unity", ("rollcast act unity", "rollcast unity")),
     ("actor_client/envs", ("rollcast act gym",)),
     ("actor_client/connection", ACTORS),
-    ("actor_client/rollout/agents/scripts.py", ("rollcast act boards", "rollcast act pettingzoo")),
+    (
+        "actor_client/rollout/agents/scripts.py",
+        ("rollcast act boards", "rollcast act godot", "rollcast act pettingzoo"),
+    ),
     ("actor_client/rollout/vector", ("rollcast act gym",)),
     ("actor_client/rollout", ACTORS),
     ("actor_client/policy", ACTORS),
@@ -123,7 +134,9 @@ READERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("actor_client/heartbeat.py", ("rollcast act healthcheck",)),
     ("actor_client/joining.py", ACTORS),
     ("actor_client/settings/agents.py", ("rollcast act pettingzoo",)),
+    ("actor_client/settings/godot.py", ("rollcast act godot",)),
     ("actor_client/settings/boards.py", ("rollcast act boards",)),
+    ("actor_client/settings/dm_env_rpc.py", ("rollcast act dm-env-rpc",)),
     ("actor_client/serving.py", ACTORS),
     ("actor_client", ()),
     ("protos/rollcast/tls.py", (*ACTORS, *TRAINER)),
@@ -132,23 +145,25 @@ READERS: tuple[tuple[str, tuple[str, ...]], ...] = (
 """The commands that print the messages of a module: each flag must exist for all of them."""
 
 
-def _texts(path: Path) -> Iterator[tuple[int, str]]:
-    """Yields the texts of a module that are no docstrings; the values in them as ``{}``."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
-    docs = {
+@cache
+def _texts(path: Path) -> Sequence[tuple[int, str]]:
+    """Returns the texts of a module that are no docstrings, with their lines; the values in them as ``{}``."""
+    left_out = {id(part) for node in nodes(path) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
+    left_out |= {
         id(node.body[0].value)
-        for node in ast.walk(tree)
+        for node in nodes(path)
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         and node.body
         and isinstance(node.body[0], ast.Expr)
     }
-    for node in ast.walk(tree):
+    found = []
+    for node in nodes(path):
         if isinstance(node, ast.JoinedStr):
             values = (part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
-            yield node.lineno, "".join(map(str, values))
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts | docs:
-            yield node.lineno, node.value
+            found.append((node.lineno, "".join(map(str, values))))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in left_out:
+            found.append((node.lineno, node.value))
+    return found
 
 
 def _wrong(text: str, readers: tuple[str, ...]) -> Iterator[str]:
@@ -239,7 +254,16 @@ def test_each_variable_in_a_message_is_read() -> None:
     """A variable is a setting of the learner or of an actor, or the beginning of their names."""
     actors = {
         name
-        for kind in (BoardsSettings, GymSettings, PettingZooSettings, PlaySettings, UnitySettings)
+        for kind in (
+            BoardsSettings,
+            ConformSettings,
+            DmEnvRpcSettings,
+            GodotSettings,
+            GymSettings,
+            PettingZooSettings,
+            PlaySettings,
+            UnitySettings,
+        )
         for name in kind.model_fields
     }
     known = {f"ROLLCAST_{name.upper()}" for name in ServiceSettings.model_fields} | SYSTEM_VARIABLES

@@ -15,8 +15,9 @@ from learner.cli.cli import build_parser as learner_parser
 
 PARSERS = [each for build in (actor_parser, unity_parser, learner_parser) for each in walk(build())]
 OTHER_FORMS = {
-    "--env": {"ID", "BUILD"},  # of Gymnasium, PettingZoo or Unity
+    "--env": {"ID", "BUILD"},  # of Gymnasium, PettingZoo, Unity or Godot
     "--behavior": {"NAME", "PATTERN=NAME"},  # several agents have several
+    "--join": {"KEY=VALUE", None},  # how an agent joins a world, or that a join code is printed
     "--output": {"DIR", "FILE"},  # of a token, or of a tournament
     "--address": {"HOST:PORT", "IP"},  # trainers meet at a port that they choose
     "--resume": {"auto", None},  # mlagents-learn has it without a value
@@ -62,6 +63,9 @@ def test_addresses_are_named_by_what_is_done_with_them() -> None:
 @pytest.mark.parametrize(
     ("old", "new"),
     [
+        ("--env_path", "--env"),
+        ("--n_parallel", "--num-envs"),
+        ("--show_window", "--viz"),
         ("--num-games", "--num-envs"),
         ("--max-seconds", "--max-wall-seconds"),
         ("--listen", "--player-address"),

@@ -23,7 +23,7 @@ EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 INSTALLED_WITH = {
     "rollcast": ("unity", "hub"),
     "learner": ("learner", "certs", "sweep", "wandb", "hub", "mlflow"),
-    "actor_client": ("actor", "clients", "gym", "pettingzoo", "unity"),
+    "actor_client": ("actor", "clients", "dm-env-rpc", "gym", "pettingzoo", "unity"),
 }
 """The extras that bring what a package may import."""
 

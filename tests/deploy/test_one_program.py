@@ -97,7 +97,7 @@ def test_every_command_line_is_known(commands: Any) -> None:
 def test_an_actor_s_image_takes_the_commands_of_an_actor() -> None:
     """`docker compose run actor gym --env ID` works as it always did."""
     parser = whole_parser()
-    for command in ("gym", "unity", "pettingzoo", "boards", "healthcheck"):
+    for command in ("gym", "unity", "pettingzoo", "godot", "boards", "healthcheck"):
         program, *entry = entry_points()["actor"]
         assert program == "rollcast"
         assert parser.parse_args([*entry, command]).command == command

@@ -186,7 +186,7 @@ def test_the_sdist_installs_as_the_wheel_does(built: Distributions, tmp_path: Pa
     assert contents(next(tmp_path.glob("*.whl"))) == contents(built.wheel)
 
 
-@pytest.mark.parametrize("extras", ["", "learner", "actor gym pettingzoo unity boards video certs"])
+@pytest.mark.parametrize("extras", ["", "learner", "actor dm-env-rpc gym pettingzoo unity boards video certs"])
 def test_the_lowest_versions_can_be_installed_together(extras: str) -> None:
     """Pip finds a set of versions with the lower bound of each requirement; torch has too many gigabytes."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

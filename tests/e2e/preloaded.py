@@ -71,6 +71,9 @@ _TRAINERS: Final = (
 _ACTORS: Final = (
     "actor_client.boards.app",
     "actor_client.cli",
+    "actor_client.conform.app",
+    "actor_client.dm_env_rpc.app",
+    "actor_client.godot.app",
     "actor_client.gym.app",
     "actor_client.pettingzoo.app",
     "actor_client.policy.graph",

@@ -58,7 +58,8 @@ def test_a_stopped_actor_says_goodbye(shared_learner: LearnerProcess, processes:
     assert TRACEBACK not in actor.err()
     books = actor.events("books")[-1]
     assert books["produced"] == books["acked"] > 256
-    assert shared_learner.actor("leaving").session_id == ""
+    # Commands share a status for a moment, and on a busy machine the call that closes the session may come late.
+    shared_learner.wait_for(lambda: shared_learner.actor("leaving").session_id == "", "the end of the session")
     row = shared_learner.behavior("Leaving")
     assert row.env_steps_taken == row.books.received == books["produced"]
 

@@ -28,6 +28,7 @@ from tests.e2e.lockstep import (
 from tests.e2e.processes import processes_in, wait_until
 from tests.e2e.state import State, state_of
 from tests.learner.training.rewards.recorded import demonstrate
+from tests.learner.training.trainers.companions import toys
 from tests.ports import reserve_ports
 
 ROUND_STEPS = 2 * ENVS * QUOTA
@@ -159,7 +160,10 @@ def everything(demonstration: Path) -> dict[str, Any]:
             "curiosity": {"strength": 0.02, "network_settings": small_network},
             "rnd": {"strength": 0.02, "network_settings": small_network},
             "gail": {"strength": 0.1, "demo_path": demo, "use_vail": True, "network_settings": small_network},
+            toys.SURPRISE: {"strength": 0.01},
         },
+        "companions": {toys.WORLD: {"min_buffer_size": ROUND_STEPS + 1, "min_new_data_count": 1}},
+        "data_buffers": {"experience": {"max_steps": 2 * ROUND_STEPS}},
         "behavioral_cloning": {"demo_path": demo, "strength": 0.5, "samples_per_update": 32, "num_epoch": 1},
         "hyperparameters": {"batch_size": 96, "buffer_size": 64, "num_epoch": 1, "learning_rate_schedule": "constant"},
     }
@@ -198,7 +202,7 @@ def replayed(*, memory: bool, saves: bool = True) -> dict[str, Any]:
     ],
 )
 def test_whatever_learns_is_repeated(tmp_path: Path, kind: str) -> None:
-    """Memories, learned signals, imitation, APPO, IMPALA, POCA and replay repeat after a resume."""
+    """Memories, learned signals, imitation, companions, APPO, IMPALA, POCA and replay repeat after a resume."""
     learner = {"trainer_type": kind, "threaded": False} if kind != "everything" else everything(tmp_path / "x.demo")
     if kind == "impala":
         learner["hyperparameters"] = {"batch_size": 32, "buffer_size": 64, "learning_rate_schedule": "constant"}
@@ -218,6 +222,8 @@ def test_whatever_learns_is_repeated(tmp_path: Path, kind: str) -> None:
             assert run.serve(*flags) == ExitCode.OK
 
     assert differences(whole.final(), parted.final()) == []
+    trained = whole.final()["state"]["companions"]
+    assert [each["trainings"] > 2 for each in trained.get("trainers", {}).values()] == [True] * (kind == "everything")
 
 
 @pytest.mark.nightly

@@ -1,19 +1,22 @@
-"""Tests messages frozen as bytes when version 1 was frozen.
+"""Tests the messages of `protos/golden`, which are frozen.
 
-Each `golden/NAME.txtpb` is for people (and for writers of actors in other languages), `NAME.binpb` is the same message as
-it crosses the wire. These files are never regenerated; a change that breaks one breaks actors in the field.
+Each `NAME.txtpb` is for people (and for writers of actors in other languages), `NAME.binpb` is the same message as it crosses the wire,
+and `NAME.json` as it does for clients that write JSON. These files are never regenerated; a change that breaks one breaks actors in the field.
 """
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import grpc
 import numpy as np
 import pytest
-from google.protobuf import message_factory, text_format
+from google.protobuf import json_format, message_factory, text_format
+from google.protobuf.descriptor import Descriptor
 from google.protobuf.descriptor_pool import Default
 from google.protobuf.message import Message
 from google.rpc import status_pb2
@@ -25,11 +28,11 @@ from rollcast.policies import PolicyAssembler, PolicyDescription, describe_paylo
 from rollcast.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from rollcast.trajectories import Chunk, decode_chunk, encode_chunk
 from rollcast.transforms import ActionTransform
-from rollcast.v1 import policy_pb2, spec_pb2, trajectory_pb2
+from rollcast.v1 import client_pb2, policy_pb2, session_pb2, spec_pb2, trajectory_pb2
 
 from tests.protos.builders import CAMERA, CARTPOLE
 
-GOLDEN = Path(__file__).with_name("golden")
+GOLDEN = Path(__file__).resolve().parents[2] / "protos" / "golden"
 NAMES = sorted(path.stem for path in GOLDEN.glob("*.binpb"))
 
 
@@ -38,16 +41,55 @@ def wire(name: str) -> bytes:
     return (GOLDEN / f"{name}.binpb").read_bytes()
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_bytes_and_text_say_the_same(name: str) -> None:
-    """The bytes decode to the text, and the text encodes to the bytes."""
+def message(name: str) -> Message:
+    """Returns the message of the frozen text."""
     text = (GOLDEN / f"{name}.txtpb").read_text(encoding="utf-8")
     found = re.search(r"^# proto-message: (\S+)$", text, re.MULTILINE)
     assert found
     kind: type[Message] = message_factory.GetMessageClass(Default().FindMessageTypeByName(found.group(1)))  # type: ignore[no-untyped-call]
-    written = text_format.Parse(text, kind())
+    return text_format.Parse(text, kind())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_bytes_and_text_say_the_same(name: str) -> None:
+    """The bytes decode to the text, and the text encodes to the bytes."""
+    written = message(name)
     assert wire(name) == written.SerializeToString(deterministic=True)
-    assert kind.FromString(wire(name)) == written
+    assert type(written).FromString(wire(name)) == written
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("play_")])
+def test_json_says_the_same(name: str) -> None:
+    """The JSON of a client's message decodes to the bytes, and the bytes encode to the JSON."""
+    text = (GOLDEN / f"{name}.json").read_text(encoding="utf-8")
+    written = message(name)
+    assert json_format.Parse(text, type(written)()) == written
+    assert json_format.MessageToDict(written) == json.loads(text)
+
+
+def _of_calls() -> Iterator[Descriptor]:
+    """Yields the messages of all calls."""
+    for module in (client_pb2, policy_pb2, session_pb2, trajectory_pb2):
+        for service in module.DESCRIPTOR.services_by_name.values():
+            for method in service.methods:
+                yield from (method.input_type, method.output_type)
+
+
+def test_each_exchange_has_its_messages() -> None:
+    """Every request and response of every call is there, and of a stream every kind of message; each text has its bytes."""
+    written = [message(name) for name in NAMES]
+    assert {path.stem for path in GOLDEN.iterdir()} == set(NAMES)
+    for kind in _of_calls():
+        found = [each for each in written if each.DESCRIPTOR.full_name == kind.full_name]
+        assert found, kind.full_name
+        if (choice := kind.oneofs_by_name.get("message")) is not None and kind.name != "GetPolicyResponse":
+            assert {each.WhichOneof("message") for each in found} == {field.name for field in choice.fields}
+    for of_clients in (client_pb2.PlayRequest, client_pb2.PlayResponse):
+        used = {field.name for each in written if isinstance(each, of_clients) for field, _ in each.ListFields()}
+        assert used == set(of_clients.DESCRIPTOR.fields_by_name)
+    steps = [entry for each in written if isinstance(each, client_pb2.PlayRequest) for entry in each.steps]
+    used = {field.name for entry in steps for field, _ in entry.ListFields()}
+    assert used == set(client_pb2.AgentSteps.DESCRIPTOR.fields_by_name)
 
 
 STEP, SEGMENT, FINAL = ColumnRole.STEP, ColumnRole.SEGMENT, ColumnRole.FINAL
@@ -165,15 +207,39 @@ def test_game_record() -> None:
     assert wire("game_record") == encode_chunk(chunk).SerializeToString(deterministic=True)
 
 
-def test_status_of_a_refused_declaration() -> None:
+def test_the_first_chunk_of_an_upload() -> None:
+    """One segment of one row, as the learner reads it."""
+    request = trajectory_pb2.UploadRequest.FromString(wire("upload_request_chunk"))
+    chunk = decode_chunk(request.chunk, CARTPOLE, max_bytes=1 << 20)
+    assert (chunk.sequence, chunk.segments, chunk.rows, chunk.produced_steps) == (1, 1, 1, 1)
+    assert chunk.columns["end"].tolist() == [SegmentEnd.TRUNCATED]
+
+
+def test_what_is_declared() -> None:
+    """An actor and a client declare the same behavior."""
+    declared = session_pb2.DeclareBehaviorRequest.FromString(wire("declare_behavior_request")).spec
+    (told,) = client_pb2.PlayRequest.FromString(wire("play_request_hello")).hello.behaviors
+    assert BehaviorSpec.from_message(declared) == BehaviorSpec.from_message(told) == CARTPOLE
+
+
+SHAPES = "run float32[64], actor float32[48]"
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("spec_mismatch", errors.SpecMismatch(f"obs/state: {SHAPES}", metadata={"obs/state": SHAPES})),
+        ("malformed_chunk", errors.MalformedChunk("column reward has type float64; float32 is needed")),
+        ("session_expired", errors.SessionExpired("session s-42 is not known; open it again")),
+        ("draining", errors.Draining("the learner is about to stop", retry_after_seconds=5.0)),
+    ],
+)
+def test_status_of_an_error(name: str, error: errors.WireError) -> None:
     """The trailer of an error is written and read."""
-    error = errors.SpecMismatch(
-        "obs/state: run float32[64], actor float32[48]", metadata={"obs/state": "run float32[64], actor float32[48]"}
-    )
     status: Any = errors.to_status(error)
-    assert wire("spec_mismatch") == dict(status.trailing_metadata)[errors.DETAILS_KEY]
+    assert wire(name) == dict(status.trailing_metadata)[errors.DETAILS_KEY]
     frozen: Any = rpc_status.to_status(  # type: ignore[no-untyped-call]
-        status_pb2.Status.FromString(wire("spec_mismatch"))
+        status_pb2.Status.FromString(wire(name))
     )
     received = errors.from_rpc_error(
         grpc.aio.AioRpcError(
@@ -183,5 +249,6 @@ def test_status_of_a_refused_declaration() -> None:
             details=frozen.details,
         )
     )
-    assert type(received) is errors.SpecMismatch
+    assert type(received) is type(error)
     assert received.metadata == error.metadata
+    assert received.retry_after_seconds == error.retry_after_seconds

@@ -1,6 +1,6 @@
 """The interface between a simulator and the loop that acts for its agents.
 
-`actor_client.unity`, `actor_client.pettingzoo` and `actor_client.boards` implement it.
+`actor_client.unity`, `actor_client.godot`, `actor_client.pettingzoo` and `actor_client.boards` implement it.
 """
 
 from collections.abc import Sequence
@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from rollcast.unity.finite import zero_what_is_not_finite
 from rollcast.v1 import policy_pb2
 
 from actor_client.policy.actions import Actions, MaskArray
@@ -153,6 +154,16 @@ class AgentRequest:
     def agents(self) -> int:
         """Number of asking agents, n."""
         return len(self.asking.ids)
+
+
+def faulty_rows(*values: NDArray[Any]) -> NDArray[np.bool_] | None:
+    """Replaces NaN and infinity by 0 in place, and returns the rows that had them, bool [n]; None if there are none.
+
+    Args:
+        *values: Arrays [n, ...]; those of integers are left alone.
+    """
+    found = [rows for each in values if each.dtype.kind == "f" and (rows := zero_what_is_not_finite(each)) is not None]
+    return np.logical_or.reduce(found) if found else None
 
 
 def joined(batches: Sequence[AskingAgents]) -> tuple[Sequence[NDArray[Any]], MaskArray | None]:

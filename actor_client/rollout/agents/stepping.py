@@ -2,8 +2,8 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import structlog
@@ -19,10 +19,13 @@ from actor_client.rollout.agents.interface import AgentRequest, Observer, Simula
 from actor_client.rollout.agents.loop import AgentLoop
 from actor_client.rollout.agents.runner import BehaviorRunner
 from actor_client.rollout.agents.scripts import ScriptedOpponent
+from actor_client.rollout.failures import FailureLog, FailureRate
 from actor_client.rollout.link import AgentLink, Link
 
 WAIT_SECONDS: Final = 0.05
 """Longest single wait, and the age at which closed segments are sent."""
+LOST: Final = "env_error"
+"""Reason in the books for open rows of a simulator that failed."""
 
 _log = structlog.get_logger(__name__)
 
@@ -132,7 +135,7 @@ class SteppingLoop(Generic[Stepped]):
                 self._loop.act()
                 if not self._advance():
                     self._loop.note_waits()
-                    self._link.wait(WAIT_SECONDS)
+                    self._wait()
                 now = self._clock()
                 if now >= self._poll_due:
                     self._poll_due = now + WAIT_SECONDS
@@ -151,12 +154,25 @@ class SteppingLoop(Generic[Stepped]):
             except EnvironmentFailed as failure:
                 self._fail(simulator, failure)
         if ready:
-            self._rollout.env_step_seconds.add(self._clock() - now)
+            self._count_seconds(ready, self._clock() - now)
         self._loop.record()
         for worker, reports in messages:
             for report in reports:
                 self._report(worker, report)
         return bool(ready)
+
+    def _wait(self) -> None:
+        """Waits for what lets simulators continue, for `WAIT_SECONDS` at most."""
+        self._link.wait(WAIT_SECONDS)
+
+    def _count_seconds(self, ready: Sequence[Stepped], seconds: float) -> None:  # noqa: ARG002 - for those that step elsewhere
+        """Counts the time of a round of steps.
+
+        Args:
+            ready: The simulators that continued.
+            seconds: Duration of the round.
+        """
+        self._rollout.env_step_seconds.add(seconds)
 
     def _fail(self, simulator: Stepped, failure: EnvironmentFailed) -> None:  # noqa: ARG002 - for those that recover
         """Handles a failure: `_resumes_at` says when the simulator continues.
@@ -199,3 +215,83 @@ class SteppingLoop(Generic[Stepped]):
                 consequence="rows with NaN or infinity in the observation or reward are not trained",
                 left_out=left_out,
             )
+
+
+class DiscardedSteps(Protocol):
+    """What the books of a behavior say of steps that are not sent."""
+
+    @property
+    def discarded(self) -> Mapping[str, int]:
+        """Open steps that will never be sent, by reason."""
+
+
+class RecoveringLink(SteppingLink, Protocol):
+    """One session of an actor whose simulators recover."""
+
+    def books(self) -> Mapping[str, DiscardedSteps]:
+        """Returns the books of the present session, by behavior."""
+
+
+class RecoveringSimulator(SteppedSimulator, Protocol):
+    """A simulator that is made again after a failure.
+
+    Attributes:
+        steps: Steps taken.
+        rate: Judges its failures.
+    """
+
+    steps: int
+    rate: FailureRate
+
+    def fail(self, failure: EnvironmentFailed) -> None:
+        """Closes the simulator and counts the failure; the next `advance` makes it again."""
+
+
+Recovering = TypeVar("Recovering", bound=RecoveringSimulator)
+
+
+class RecoveringLoop(SteppingLoop[Recovering]):
+    """Steps simulators of which one that fails is made again after a pause; the others continue in the meantime.
+
+    Args:
+        link: The connection; opened already.
+        assignment: The learner's assignment at the opening.
+        simulators: The simulators; the number of each is its index.
+        **options: See `SteppingLoop`.
+    """
+
+    def __init__(
+        self,
+        link: RecoveringLink,
+        assignment: policy_pb2.Assignment,
+        simulators: Sequence[Recovering],
+        **options: Any,
+    ) -> None:
+        super().__init__(link, assignment, simulators, **options)
+        self._books = link.books
+        self._failures = FailureLog(link.counts)
+
+    def _fail(self, simulator: Recovering, failure: EnvironmentFailed) -> None:
+        """Closes a simulator that failed, discards its open rows, and schedules the next attempt.
+
+        Raises:
+            EnvironmentFailedTooOften: It failed too often.
+        """
+        simulator.fail(failure)
+        discarded = self._lose(simulator)
+        rate = simulator.rate
+        traceback = self._failures.add(failure, rate.in_row(simulator.steps), discarded_steps=discarded)
+        if not self._link.stopping:
+            rate.check(failure, traceback)
+        self._resumes_at[simulator.worker] = self._clock() + rate.pause_seconds
+
+    def _lose(self, simulator: Recovering) -> int:
+        """Discards the open rows of a simulator that has ended, and returns their number."""
+        before = self._discarded_steps()
+        self._loop.drop(simulator.worker, LOST)
+        discarded = self._discarded_steps() - before
+        self._rollout.env_discarded_steps += discarded
+        return discarded
+
+    def _discarded_steps(self) -> int:
+        return sum(books.discarded.get(LOST, 0) for books in self._books().values())

@@ -15,6 +15,7 @@ from rollcast.extras import install
 from rollcast.streams import prepare_streams
 from rollcast.text import MAX_ERROR_CHARS, printable
 
+from actor_client.builds.executables import find_build
 from actor_client.exits import ActorError
 from actor_client.platform import plain_interrupts
 from actor_client.settings.addresses import EDITOR_PORT, early_ports
@@ -24,7 +25,7 @@ from actor_client.unity.dropin.commands import LEARNER_MODULE, StartPlan, make_p
 from actor_client.unity.dropin.exits import STOPPED_EARLY, DropInError, ExitCode, of_gateway
 from actor_client.unity.dropin.flags import PROG, Given, parse
 from actor_client.unity.dropin.processes import Hooks, RunProcesses, StopSignals, answers
-from actor_client.unity.players.launch import find_build
+from actor_client.unity.players.launch import UNITY
 from actor_client.unity.ports import require_free
 
 _NEEDED = (LEARNER_MODULE, "yaml", "torch", "onnx", "onnxruntime")
@@ -190,7 +191,7 @@ def _require_build(env_path: str | None) -> None:
     """
     if env_path is not None:
         with _as_own():
-            find_build(env_path)
+            find_build(env_path, UNITY)
 
 
 def _require_ports(given: Given, plan: StartPlan) -> None:

@@ -12,9 +12,9 @@ from typing import Final
 
 import structlog
 
+from actor_client.builds.process import PlayerProcess
 from actor_client.exits import ActorError, ExitCode
 from actor_client.unity.conversation import Conversation, Phase
-from actor_client.unity.players.process import PlayerProcess
 from actor_client.unity.players.rules import PlayerRules
 
 LOOK_SECONDS: Final = 0.05

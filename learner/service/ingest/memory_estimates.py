@@ -156,6 +156,7 @@ class MemoryEstimates:
         if taken_bytes + found.total_bytes > self._limit_bytes:
             kept = "a replay memory" if found.replays else "a ring"
             signals = f", and {found.signal_bytes} for reward signals" if found.signal_bytes else ""
+            signals += f", and {found.companion_bytes} for companions" if found.companion_bytes else ""
             each = f"; all but the minibatch in each of {found.ranks} processes" if found.ranks > 1 else ""
             beside = f" in addition to {taken_bytes} for other behaviors" if taken_bytes else ""
             raise Untrainable(

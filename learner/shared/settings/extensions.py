@@ -1,4 +1,4 @@
-"""Finds trainers, reward signals and parts of networks that users add to the run file: ``module:callable``, or an entry point.
+"""Finds trainers, companions, reward signals and parts of networks that users add: ``module:callable``, or an entry point.
 
 A package declares an entry point in one of these groups. Its target, usually a class, is called to create the object,
 and its attribute ``settings_model`` describes its settings. It is imported only if a run file names it, so that
@@ -8,18 +8,27 @@ module needs torch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Self, TypeVar
 
-from pydantic import ValidationError
+from pydantic import (
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    create_model,
+    field_validator,
+    model_serializer,
+)
 from rollcast.text import in_one_line
 
 from learner.shared.exits import ExitCode, UserError
 from learner.shared.plugins import find
-from learner.shared.settings.base import SettingsModel
+from learner.shared.settings.base import Path, SettingsModel, Value, invalid_as_told
 
 TRAINERS: Final = "rollcast.trainers"
+COMPANIONS: Final = "rollcast.companions"
 REWARD_SIGNALS: Final = "rollcast.reward_signals"
 ENCODERS: Final = "rollcast.encoders"
 BODIES: Final = "rollcast.bodies"
@@ -114,3 +123,96 @@ def built(setting: str, name: str, make: Callable[[], _Model]) -> _Model:
     settings = guarded(setting, name, make)
     guarded(setting, name, lambda: settings.model_dump(mode="json"))
     return settings
+
+
+class ExtensionBlock(SettingsModel):
+    """A block of the run file whose keys name code: that of Rollcast, as fields, or that of users; None means not used.
+
+    Names of users are fields of a model created by `model_for`.
+    """
+
+    _setting: ClassVar[str]
+    """The setting with this block."""
+    _group: ClassVar[str]
+    """Group of the entry points of users."""
+    _kind: ClassVar[type[SettingsModel]]
+    """Base class of the settings below a name."""
+
+    def active(self) -> Mapping[str, Any]:
+        """Returns the settings in use by name, in the order of the fields: those of users last, sorted by name."""
+        found = {name: getattr(self, name) for name in type(self).model_fields}
+        return {name: settings for name, settings in found.items() if settings is not None}
+
+    @classmethod
+    def known_keys(cls) -> frozenset[str]:
+        """Returns the built-in names and those that installed packages declare."""
+        return frozenset(cls.model_fields) | declared(cls._group)
+
+    @classmethod
+    def model_for(cls, raw: Mapping[str, Value]) -> type[Self]:
+        """Returns the model with the names of users in a map.
+
+        Raises:
+            UserError: One cannot be imported or used.
+        """
+        added: dict[str, Any] = {}
+        for name in sorted(set(raw) - set(cls.model_fields)):
+            model = settings_model(cls._setting, name, cls._group, cls._kind)
+            if model is not None:
+                cls._check_name(name)
+                added[name] = (Annotated[model, WrapValidator(_named(cls._setting, name))] | None, None)
+        return create_model(cls.__name__, __base__=cls, **added) if added else cls
+
+    @classmethod
+    def check_code(cls, parent: Mapping[str, Value], path: Path, place: Callable[[Path], str]) -> None:
+        """Imports the code of users that the block of a behavior names.
+
+        Args:
+            parent: The block of the behavior.
+            path: Its path.
+            place: Returns where a path is in the run file, for messages.
+
+        Raises:
+            UserError: Some cannot be imported or used.
+        """
+        raw = parent.get(cls._setting)
+        for name in sorted(set(raw) - set(cls.model_fields)) if isinstance(raw, dict) else ():
+            settings_model(place((*path, cls._setting, name)), name, cls._group, cls._kind)
+
+    @classmethod
+    def _check_name(cls, name: str) -> None:
+        """Refuses a package's name that would hide an attribute of this block.
+
+        Raises:
+            UserError: The name is refused.
+        """
+        if name.startswith("_") or hasattr(cls, name):
+            raise UserError(
+                ExitCode.RUN_FILE,
+                f"{cls._setting} names {name!r}, which is reserved: the package must declare it (entry point group "
+                f"{cls._group}) under a name that Rollcast does not use and that does not begin with _",
+            )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _not_null(cls, value: object) -> object:
+        if value is None:
+            raise invalid_as_told("is empty; write {} for default settings, or leave the line out")
+        return value
+
+    @model_serializer(mode="wrap")
+    def _only_active(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
+        return {name: settings for name, settings in handler(self).items() if settings is not None}
+
+
+def _named(setting: str, name: str) -> Callable[[Any, ValidatorFunctionWrapHandler], SettingsModel]:
+    """Returns the validator of a user's settings, whose errors are reported with its name."""
+
+    def validate(value: Any, handler: ValidatorFunctionWrapHandler) -> SettingsModel:
+        def make() -> SettingsModel:
+            settings: SettingsModel = handler(value)
+            return settings
+
+        return built(setting, name, make)
+
+    return validate

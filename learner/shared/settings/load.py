@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from learner.shared import plugins
 from learner.shared.exits import ExitCode, UserError
 from learner.shared.settings.base import Path, SettingsModel, Tree, Value
-from learner.shared.settings.extensions import REWARD_SIGNALS, settings_model
+from learner.shared.settings.companions import Companions
 from learner.shared.settings.hyperparameters import DEFAULT_TRAINER, hyperparameters_of
 from learner.shared.settings.layers import (
     from_environment,
@@ -29,7 +29,7 @@ from learner.shared.settings.layers import (
 from learner.shared.settings.lint import lint, old_format
 from learner.shared.settings.options import RunOptions
 from learner.shared.settings.problems import Problems
-from learner.shared.settings.rewards import RewardSignals, RewardSignalSettings
+from learner.shared.settings.rewards import RewardSignals
 from learner.shared.settings.rules import code_of_users, conflicts, warn
 from learner.shared.settings.slots import slot_of
 from learner.shared.settings.trainer import TrainerSettings
@@ -174,7 +174,7 @@ def _texts(value: Value) -> Iterator[str]:
 
 
 def _check_code(tree: Tree, problems: Problems) -> None:
-    """Imports the trainers and reward signals of users, so that their errors name the line.
+    """Imports the trainers, companions and reward signals of users, so that their errors name the line.
 
     Raises:
         UserError: Some cannot be imported or used.
@@ -186,13 +186,10 @@ def _check_code(tree: Tree, problems: Problems) -> None:
     for path, block in blocks.items():
         if not isinstance(block, dict):
             continue
-        signals = block.get("reward_signals")
         try:
             hyperparameters_of(str(block.get("trainer_type", DEFAULT_TRAINER)), problems.place((*path, "trainer_type")))
-            for name in sorted(signals) if isinstance(signals, dict) else ():
-                if name not in RewardSignals.model_fields:
-                    place = problems.place((*path, "reward_signals", name))
-                    settings_model(place, name, REWARD_SIGNALS, RewardSignalSettings)
+            for model in (RewardSignals, Companions):
+                model.check_code(block, path, problems.place)
         except UserError as error:
             found.append(error.message)
     if found:

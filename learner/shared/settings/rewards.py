@@ -5,31 +5,20 @@ If ``reward_signals`` omits ``extrinsic``, the environment's reward is not used,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from typing import ClassVar
 
-from pydantic import (
-    Field,
-    SerializerFunctionWrapHandler,
-    ValidatorFunctionWrapHandler,
-    WrapValidator,
-    create_model,
-    field_validator,
-    model_serializer,
-)
+from pydantic import Field, field_validator
 from rollcast.demonstrations import Pairing
 
-from learner.shared.exits import ExitCode, UserError
 from learner.shared.settings.base import (
     NonNegativeReal,
     PositiveReal,
     PositiveWhole,
     Real,
     SettingsModel,
-    Value,
     invalid_as_told,
 )
-from learner.shared.settings.extensions import REWARD_SIGNALS, built, declared, settings_model
+from learner.shared.settings.extensions import REWARD_SIGNALS, ExtensionBlock
 from learner.shared.settings.network import MAX_WIDTH, Activation, NetworkSettings
 
 
@@ -123,24 +112,12 @@ class GAILSettings(LearnedSignalSettings):
     """judge by a few noisy numbers computed from the input"""
 
 
-def _named(name: str) -> Callable[[Any, ValidatorFunctionWrapHandler], RewardSignalSettings]:
-    """Returns the validator of a user's signal, whose errors are reported with its name."""
+class RewardSignals(ExtensionBlock):
+    """The reward signals of a behavior, in the order of their value heads; None means not used."""
 
-    def validate(value: Any, handler: ValidatorFunctionWrapHandler) -> RewardSignalSettings:
-        def make() -> RewardSignalSettings:
-            settings: RewardSignalSettings = handler(value)
-            return settings
-
-        return built("reward_signals", name, make)
-
-    return validate
-
-
-class RewardSignals(SettingsModel):
-    """The reward signals of a behavior; None means not used.
-
-    Signals of users are fields of a model created by `model_for`.
-    """
+    _setting: ClassVar = "reward_signals"
+    _group: ClassVar = REWARD_SIGNALS
+    _kind: ClassVar = RewardSignalSettings
 
     extrinsic: ExtrinsicSettings | None = None
     """the environment's own reward"""
@@ -150,53 +127,3 @@ class RewardSignals(SettingsModel):
     """reward for observations that are new to the signal's network"""
     gail: GAILSettings | None = None
     """reward for similarity to demonstrations"""
-
-    def active(self) -> Mapping[str, RewardSignalSettings]:
-        """Returns the used signals by name, in the order extrinsic, curiosity, rnd, gail, then those of packages."""
-        signals = {name: getattr(self, name) for name in type(self).model_fields}
-        return {name: signal for name, signal in signals.items() if signal is not None}
-
-    @classmethod
-    def known_keys(cls) -> frozenset[str]:
-        """Returns the names of the built-in signals and of those that installed packages declare."""
-        return frozenset(cls.model_fields) | declared(REWARD_SIGNALS)
-
-    @classmethod
-    def model_for(cls, raw: Mapping[str, Value]) -> type[RewardSignals]:
-        """Returns the model with the signals of users in a map.
-
-        Raises:
-            UserError: A signal cannot be imported or used.
-        """
-        added: dict[str, Any] = {}
-        for name in sorted(set(raw) - set(cls.model_fields)):
-            model = settings_model("reward_signals", name, REWARD_SIGNALS, RewardSignalSettings)
-            if model is not None:
-                cls._check_name(name)
-                added[name] = (Annotated[model, WrapValidator(_named(name))] | None, None)
-        return create_model(cls.__name__, __base__=cls, **added) if added else cls
-
-    @classmethod
-    def _check_name(cls, name: str) -> None:
-        """Refuses the name of a package's signal that would hide an attribute of this block.
-
-        Raises:
-            UserError: The name is refused.
-        """
-        if name.startswith("_") or hasattr(cls, name):
-            raise UserError(
-                ExitCode.RUN_FILE,
-                f"reward_signals names {name!r}, which is reserved: the package must declare its signal (entry point group "
-                f"{REWARD_SIGNALS}) under a name that Rollcast does not use and that does not begin with _",
-            )
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _not_null(cls, value: object) -> object:
-        if value is None:
-            raise invalid_as_told("is empty; write {} for a signal with default settings, or leave the line out")
-        return value
-
-    @model_serializer(mode="wrap")
-    def _only_active(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
-        return {name: signal for name, signal in handler(self).items() if signal is not None}

@@ -10,7 +10,7 @@ from rollcast.extras import install
 from learner.shared import plugins
 from learner.shared.exits import ExitCode, UserError
 from learner.shared.settings.base import Path
-from learner.shared.settings.extensions import BODIES, ENCODERS, POLICIES, REWARD_SIGNALS, TRAINERS
+from learner.shared.settings.extensions import BODIES, COMPANIONS, ENCODERS, POLICIES, REWARD_SIGNALS, TRAINERS
 from learner.shared.settings.hyperparameters import (
     OWN_TRAINERS,
     ActorCriticHyperparameters,
@@ -24,7 +24,7 @@ from learner.shared.settings.options import RunOptions
 from learner.shared.settings.parameters import MAX_FLOAT32, ParameterSettings
 from learner.shared.settings.problems import Problems, did_you_mean
 from learner.shared.settings.rewards import LearnedSignalSettings, RewardSignals
-from learner.shared.settings.service import OWN_STATS_WRITERS
+from learner.shared.settings.service import OWN_STATS_WRITERS, LockstepSettings
 from learner.shared.settings.trainer import TrainerSettings
 
 _TRACKERS = ("wandb", "mlflow")
@@ -56,6 +56,11 @@ def unsupported(options: RunOptions) -> list[str]:
             f"of: {_listed(lambda model: not model.traits.replay)}"
             for path, settings in blocks(options)
             if settings.traits.replay
+        )
+        found.extend(
+            f"{'.'.join(path)}.companions: companions train in one process; set rollcast.trainers to 1, or take them out"
+            for path, settings in blocks(options)
+            if settings.companions.active()
         )
     return found
 
@@ -154,6 +159,7 @@ def code_of_users(options: RunOptions) -> Iterator[tuple[Path, str, str, str]]:
     for path, settings in blocks(options):
         if settings.trainer_type not in OWN_TRAINERS:
             yield _named((*path, "trainer_type"), settings.trainer_type, TRAINERS)
+        yield from (_named((*path, "companions", name), name, COMPANIONS) for name in settings.companions.active())
         networks = {(*path, "network_settings"): settings.network_settings}
         for name, signal in settings.reward_signals.active().items():
             if name not in RewardSignals.model_fields:
@@ -262,6 +268,21 @@ def _cautions(options: RunOptions) -> Iterator[tuple[Path, str]]:
         if isinstance(hyper, ReplayHyperparameters) and not hyper.save_replay_buffer:
             text = "is false, but a resumed run is reproducible only with its replay memory; set it"
             yield (*path, "hyperparameters", "save_replay_buffer"), f"{text} to true, unless the run is never stopped"
+        yield from _idle_companions(path, settings, options.rollcast.lockstep)
+
+
+def _idle_companions(path: Path, settings: TrainerSettings, lockstep: LockstepSettings) -> Iterator[tuple[Path, str]]:
+    """Yields companions that never train, because their data buffer is emptied before."""
+    if lockstep.quota_steps is not None or settings.traits.replay:
+        return
+    steps = lockstep.checkpoint_updates * settings.hyperparameters.buffer_size
+    for name, companion in settings.companions.active().items():
+        if companion.min_buffer_size > steps:
+            text = (
+                f"is {companion.min_buffer_size}, but lock-step empties data buffers every {lockstep.checkpoint_updates} updates, "
+                f"about {steps} steps, so it never trains: lower it, or raise rollcast.lockstep.checkpoint_updates"
+            )
+            yield (*path, "companions", name, "min_buffer_size"), text
 
 
 def explanation(options: RunOptions) -> list[str]:

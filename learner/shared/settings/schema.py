@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from learner.shared.settings.companions import Companions, DataBufferSettings
 from learner.shared.settings.hyperparameters import DEFAULT_TRAINER, built_trainers, hyperparameters_of
 from learner.shared.settings.options import RunOptions
 from learner.shared.settings.parameters import SAMPLERS, ParameterSettings, Sampler
@@ -28,7 +29,7 @@ Schema: TypeAlias = dict[str, Any]
 def run_file_schema() -> Schema:
     """Returns the JSON schema of run files.
 
-    The schema accepts any settings for trainers and reward signals of other packages; `check-config` checks them.
+    The schema accepts any settings for trainers, companions and reward signals of other packages; `check-config` checks them.
     """
     hyperparameters = {name: hyperparameters_of(name) for name in built_trainers()}
     models: list[type[BaseModel]] = [
@@ -47,7 +48,8 @@ def run_file_schema() -> Schema:
         for name, model in hyperparameters.items()
         if model
     ]
-    definitions[RewardSignals.__name__]["additionalProperties"] = _ANYTHING
+    for extended in (RewardSignals, Companions):
+        definitions[extended.__name__]["additionalProperties"] = _ANYTHING
 
     sampler = definitions[Sampler.__name__]
     _take_anything(sampler["properties"]["sampler_parameters"])
@@ -61,9 +63,10 @@ def run_file_schema() -> Schema:
     definitions[RunOptions.__name__]["properties"]["environment_parameters"]["anyOf"][0]["additionalProperties"] = {
         "anyOf": [{"$ref": f"#/$defs/{ParameterSettings.__name__}"}, {"$ref": "#/$defs/SamplerOrNumber"}]
     }
-    for key, schema in definitions[ServiceSettings.__name__]["properties"].items():
-        if key.endswith("_bytes"):  # a number, or text with a unit
-            schema.get("anyOf", [schema])[0]["type"] = ["integer", "string"]
+    for block in (ServiceSettings, DataBufferSettings):
+        for key, schema in definitions[block.__name__]["properties"].items():
+            if key.endswith("_bytes"):  # a number, or text with a unit
+                schema.get("anyOf", [schema])[0]["type"] = ["integer", "string"]
     for key, warning in TrainerSettings.ignored_keys.items():
         trainer["properties"][key] = {"deprecated": True, "description": warning}
     standard: Schema = _with_standard_keywords(shared)

@@ -21,6 +21,15 @@ from learner.shared.settings.base import (
     Whole,
     invalid_as_told,
 )
+from learner.shared.settings.companions import (
+    EXPERIENCE,
+    MAX_BUFFERS,
+    MAX_SHARE,
+    BufferName,
+    Companions,
+    DataBufferSettings,
+)
+from learner.shared.settings.extensions import ExtensionBlock
 from learner.shared.settings.hyperparameters import (
     DEFAULT_TRAINER,
     HyperparameterSettings,
@@ -127,6 +136,10 @@ class TrainerSettings(SettingsModel):
         default_factory=lambda: RewardSignals(extrinsic=ExtrinsicSettings())
     )
     """rewards for steps; a map without extrinsic omits the environment's reward"""
+    companions: SerializeAsAny[Companions] = Field(default_factory=Companions)
+    """trainers of further models beside the policy, by module:Class or an entry point's name"""
+    data_buffers: dict[BufferName, DataBufferSettings] = Field(default_factory=dict, max_length=MAX_BUFFERS)
+    """steps that companions share, by names of your choice; experience exists without being listed"""
     init_path: str | None = None
     """checkpoint whose weights the behavior starts from"""
     keep_checkpoints: Whole = 5
@@ -157,6 +170,11 @@ class TrainerSettings(SettingsModel):
         return self.hyperparameters.traits
 
     @property
+    def buffers(self) -> Mapping[str, DataBufferSettings]:
+        """Settings of the data buffers by name; none without companions."""
+        return {EXPERIENCE: DataBufferSettings(), **self.data_buffers} if self.companions.active() else {}
+
+    @property
     def memory_stride(self) -> int:
         """Steps between two records of the policy's memory; 0 without memory."""
         memory = self.network_settings.memory
@@ -183,10 +201,11 @@ class TrainerSettings(SettingsModel):
         # Without a valid trainer, an error recorded at trainer_type, its hyperparameters cannot be checked.
         return build_hyperparameters(str(info.data.get("trainer_type")), value) or HyperparameterSettings()
 
-    @field_validator("reward_signals", mode="before")
+    @field_validator("reward_signals", "companions", mode="before")
     @classmethod
-    def _with_those_of_packages(cls, value: object) -> object:
-        return RewardSignals.model_for(value).model_validate(value) if isinstance(value, dict) else value
+    def _with_those_of_packages(cls, value: object, info: ValidationInfo) -> object:
+        block: type[ExtensionBlock] = RewardSignals if info.field_name == "reward_signals" else Companions
+        return block.model_for(value).model_validate(value) if isinstance(value, dict) else value
 
     @field_validator("checkpoint_interval")
     @classmethod
@@ -195,6 +214,23 @@ class TrainerSettings(SettingsModel):
         if info.data.get("even_checkpoints") and keep > 0 and "max_steps" in info.data:
             return max(1, int(info.data["max_steps"] / keep))
         return value
+
+    @model_validator(mode="after")
+    def _companions_have_data_and_time(self) -> Self:
+        active = self.companions.active()
+        for name, settings in active.items():
+            if settings.data not in self.buffers:
+                raise invalid_as_told(
+                    f"companions.{name}.data is {settings.data!r}, which is no data buffer (known: {', '.join(self.buffers)}): "
+                    "list it under data_buffers"
+                )
+        share = sum(settings.max_share for settings in active.values())
+        if share > MAX_SHARE:
+            raise invalid_as_told(
+                f"max_share of all companions together is {share:g}, more than {MAX_SHARE:g}, so little time would be left "
+                "for the policy: lower it"
+            )
+        return self
 
     @model_validator(mode="after")
     def _squashed_depends_on_state(self) -> Self:

@@ -269,6 +269,12 @@ class ReplayMemory:
         if self.sequences is not None:
             self.sequences.keep_from(row)
 
+    def places(self) -> Places:
+        """Returns the places of all steps, oldest first."""
+        numbers = to_device(np.arange(self._first, self._next) % self._slots, self._device)
+        rows = self._places.index_select(0, numbers)
+        return Places(rows, rows + 1)
+
     def draw(self, count: int) -> Places:
         """Draws steps without waiting for the device; requires at least one step."""
         numbers = torch.randint(self.steps, (count,), generator=self._generator, device=self._device)

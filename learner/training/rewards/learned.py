@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from learner.shared.settings.rewards import LearnedSignalSettings
 from learner.training.networks.encoders import EncoderStatistics, ObservationEncoder
 from learner.training.networks.fit import require_fit
+from learner.training.networks.named import NamedModels
 from learner.training.optimizers.adam import FlatAdam
 from learner.training.optimizers.reduce import Reduce, SingleLearner
 from learner.training.rewards.transitions import Transitions
@@ -58,6 +59,7 @@ class SignalSetup:
         device: Device of networks and transitions.
         reduce: Combines numbers over several learners.
         squash: How actors squash a continuous draw.
+        models: Models of the behavior's companions.
     """
 
     spec: BehaviorSpec
@@ -65,6 +67,15 @@ class SignalSetup:
     device: torch.device
     reduce: Reduce = field(default_factory=SingleLearner)
     squash: Squash = Squash.CLIP3_DIV3
+    models: NamedModels = field(default_factory=NamedModels)
+
+    def get_inference_model(self, name: str) -> nn.Module:
+        """Returns a companion's model, which changes only after a training.
+
+        Raises:
+            UserError: No companion has a model of this name.
+        """
+        return self.models.get_inference_model(name)
 
 
 class LearnedReward(ABC):

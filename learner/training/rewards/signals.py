@@ -22,6 +22,7 @@ from learner.shared.settings.rewards import (
     RewardSignalSettings,
     RNDSettings,
 )
+from learner.training.networks.named import NamedModels
 from learner.training.optimizers.reduce import Reduce, SingleLearner
 from learner.training.rewards.curiosity import CuriosityReward
 from learner.training.rewards.gail import GAILReward
@@ -117,6 +118,7 @@ def build_signals(
     *,
     reduce: Reduce | None = None,
     squash: Squash = Squash.CLIP3_DIV3,
+    models: NamedModels | None = None,
 ) -> list[RewardSignal]:
     """Builds the signals named in the run file, in the order extrinsic, curiosity, rnd, gail, packages'.
 
@@ -127,11 +129,12 @@ def build_signals(
         device: Device of all tensors.
         reduce: Combines numbers over several learners; None for one learner.
         squash: How actors squash a continuous draw.
+        models: Models of the behavior's companions; None without companions.
 
     Raises:
         UserError: A signal does not fit the behavior, or there is none.
     """
-    setup = SignalSetup(spec, generator, device, reduce or SingleLearner(), squash)
+    setup = SignalSetup(spec, generator, device, reduce or SingleLearner(), squash, models or NamedModels())
     signals = [_build(name, signal, setup) for name, signal in settings.active().items()]
     if not signals:
         raise UserError(ExitCode.RUN_FILE, "reward_signals is empty, so nothing would be learned: add extrinsic: {}")

@@ -40,6 +40,7 @@ from learner.training.run.statistics import Statistics
 from learner.training.run.steering import Steering
 from learner.training.trainers import registry
 from learner.training.trainers.base import Trainer, TrainerContext
+from learner.training.trainers.companions.group import build_companions
 from learner.training.trainers.loop import TrainerLoop
 from learner.training.trainers.memory_estimate import EstimatorThread, load_meta_device
 from learner.training.trainers.outcome_report import ExperienceQueue
@@ -276,10 +277,13 @@ class Run:
         Raises:
             UserError: The settings do not fit.
         """
-        is_own = behavior.settings.trainer_type in registry.own_trainers()
         context = self._trainer_context(behavior, queue)
-        # Only a package's own trainer knows its policy.
-        return FrozenTrainer(context) if is_own and not self.is_training else registry.build(context)
+        if behavior.settings.trainer_type in registry.own_trainers() and not self.is_training:
+            return FrozenTrainer(context)  # only a package's own trainer knows its policy
+        companions = build_companions(
+            behavior, context.stats, context.device, context.seed, in_rounds=context.service.lockstep is not None
+        )
+        return registry.build(replace(context, companions=companions))
 
     def _trainer_context(self, behavior: Declared, queue: ExperienceQueue) -> TrainerContext:
         context, acting = self.context, self._acting

@@ -56,6 +56,7 @@ from learner.training.run.statistics import Statistics
 from learner.training.run.steering import Steering
 from learner.training.run.writers import writers_of
 from learner.training.trainers.base import Trainer
+from learner.training.trainers.companions.turns import CompanionTurns
 from learner.training.trainers.memory_estimate import require_resumed_fit
 from learner.training.trainers.parts import Ending, RunPart, Trainers
 
@@ -142,7 +143,8 @@ class TrainingSide:
         self._evaluations = evaluations = self._make_evaluations(checkpoints, opponents)
         self._statistics = statistics = self._make_statistics(loaded)
         summary = SummaryWriter(folder, keeper.models, context.roster, lockstep, generation=generation)
-        turns = steering, configuration, curriculum, progress, evaluations, self_play, *rounds, keeper
+        companions = CompanionTurns(lockstep)
+        turns = steering, configuration, companions, curriculum, progress, evaluations, self_play, *rounds, keeper
         parts = *turns, statistics, summary, self.record, self.callbacks
         self.run.take(parts, statistics, Training(keeper, evaluations, progress, steering, lockstep))
         self.opened = self._opened(state)

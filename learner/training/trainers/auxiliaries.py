@@ -46,7 +46,13 @@ class Auxiliaries:
     ) -> None:
         behavior, device = context.behavior, context.device
         signals = build_signals(
-            behavior.settings.reward_signals, behavior.spec, weights, device, reduce=context.reduce, squash=squash
+            behavior.settings.reward_signals,
+            behavior.spec,
+            weights,
+            device,
+            reduce=context.reduce,
+            squash=squash,
+            models=context.companions.models,
         )
         self.signals = SignalSet(signals, device)
         self.cloning = build_cloning(context, policy, squash)

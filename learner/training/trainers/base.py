@@ -36,6 +36,7 @@ from learner.training.export.describe import Progress
 from learner.training.networks.fit import CRITIC_ONLY, require_critic_only
 from learner.training.networks.policy import PolicyNetwork
 from learner.training.optimizers.reduce import Reduce, SingleLearner
+from learner.training.trainers.companions.group import Companions
 from learner.training.trainers.conductor import Conductor
 from learner.training.trainers.episode_statistics import EpisodeStatistics, extrinsic_strength
 from learner.training.trainers.experience_history import whole
@@ -94,6 +95,7 @@ class TrainerContext:
         lessons: Lessons of the run, shared by all trainers.
         roster: The present actors.
         run_id: Name of the run.
+        companions: Trainers of further models from the same experience.
     """
 
     behavior: Declared
@@ -112,6 +114,7 @@ class TrainerContext:
     lessons: Lessons = field(default_factory=no_lessons)
     roster: Roster = field(default_factory=Roster)
     run_id: str = ""
+    companions: Companions = field(default_factory=Companions)
 
     @property
     def outcomes(self) -> OutcomeReport:
@@ -478,6 +481,7 @@ class Trainer(ABC):
         self.episode_statistics.add(item.chunk, item.source)
         if self.is_training:
             self._collected += item.chunk.rows
+            self.context.companions.add(item)
             self.receive(item)
             return
         if (history := self.context.outcomes.history) is not None:
@@ -610,6 +614,7 @@ class Trainer(ABC):
             "failed_updates": self._failed_updates,
             "tally": self.episode_statistics.state_dict(),
             "model": self.model_state(),
+            "companions": self.context.companions.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -652,6 +657,7 @@ class Trainer(ABC):
             )
         require_critic_only(state, self.trainer_settings.network_settings.critic_only)
         self.load_model_state(state["model"])
+        self.context.companions.load_state_dict(state.get("companions", {}))
 
     def _load_counts(self, state: Mapping[str, Any]) -> None:
         """Loads the training counts; any exception means that the state does not fit."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from rollcast.enums import Purpose, SegmentEnd
+from rollcast.trajectories import Chunk
 from torch import Tensor
 
 from learner.link.to_trainers import Experience
@@ -35,6 +36,12 @@ class _Waiting:
     @property
     def steps(self) -> int:
         return int(self.parts.lengths[self.chosen].sum())
+
+
+def for_training(chunk: Chunk) -> NDArray[np.bool_]:
+    """Returns which segments of a chunk may be trained, ``[S]``, and not, for example, only evaluated."""
+    purposes = chunk.columns.get("purpose")
+    return np.ones(chunk.segments, np.bool_) if purposes is None else purposes <= Purpose.TRAIN
 
 
 class ChunkFilter:
@@ -72,8 +79,7 @@ class ChunkFilter:
         fits = parts.lengths <= self._longest_segment
         if parts.bundles is not None:
             fits &= _bundles_fit(parts)
-        purposes = chunk.columns.get("purpose")
-        trains = np.ones_like(fits) if purposes is None else purposes <= Purpose.TRAIN
+        trains = for_training(chunk)
         self._drop_some(TOO_LONG, item, parts, np.flatnonzero(~fits))
         self._drop_some(NOT_FOR_TRAINING, item, parts, np.flatnonzero(fits & ~trains))
         chosen = self._with_mates(item, parts, np.flatnonzero(fits & trains))

@@ -32,6 +32,7 @@ from learner.training.rewards.footprint import SignalFootprint, signal_footprint
 from learner.training.rewards.learned import SignalSetup
 from learner.training.trainers import registry
 from learner.training.trainers.actor_critic.trainer import ActorCriticTrainer
+from learner.training.trainers.companions.group import companion_data_bytes, companion_networks
 from learner.training.trainers.on_policy import ring_of
 
 log = structlog.get_logger(__name__)
@@ -171,6 +172,8 @@ def _counted(spec: BehaviorSpec, settings: TrainerSettings, experience: Footprin
         counted,
         batch_bytes=calls.made("minibatch_bytes", lambda: kind.minibatch_bytes(network, spec, settings).of(rows)),
         signal_bytes=sum(trained_bytes(found.network) + found.kept.of(rows) for found in signals.values()),
+        companion_bytes=companion_data_bytes(spec, settings)
+        + sum(map(trained_bytes, companion_networks(spec, settings))),
     )
 
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from actor_client.pettingzoo.agent_roles import AgentRoles
 from actor_client.pettingzoo.agents import Agents, agents_of
-from actor_client.pettingzoo.app import EnvironmentLoop
 from actor_client.pettingzoo.batches import GroupReward
 from actor_client.pettingzoo.environment import AgentEnvironment, Calls
 from actor_client.rollout.agents.scripts import ScriptedOpponent
+from actor_client.rollout.agents.stepping import RecoveringLoop
 from tests.actor_client.acting import Acting, columns, started_link
 from tests.actor_client.pettingzoo.test_cast import rules
 from tests.actor_client.scripted import DEAD_SECONDS, ScriptedLearner
@@ -61,7 +61,7 @@ def acting(
         for worker, agents in enumerate(first)
     ]
     script = ScriptedOpponent(opponent) if opponent else None
-    loop = EnvironmentLoop(link, run.assignment, environments, script=script)
+    loop = RecoveringLoop(link, run.assignment, environments, script=script)
     acts = Acting(learner, link, "Run")
     with acts.running(loop.run):
         yield acts

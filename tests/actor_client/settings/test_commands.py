@@ -13,12 +13,24 @@ from actor_client.settings.addresses import early_ports
 from actor_client.settings.agents import PettingZooSettings
 from actor_client.settings.boards import BoardsSettings, PlaySettings
 from actor_client.settings.commands import CommonSettings, GymSettings, UnitySettings
+from actor_client.settings.conform import ConformSettings
+from actor_client.settings.dm_env_rpc import DmEnvRpcSettings
+from actor_client.settings.godot import GodotSettings
 from actor_client.settings.loading import load
 
 
 @pytest.fixture(autouse=True)
 def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
-    commands = (BoardsSettings, GymSettings, PettingZooSettings, PlaySettings, UnitySettings)
+    commands = (
+        BoardsSettings,
+        ConformSettings,
+        DmEnvRpcSettings,
+        GodotSettings,
+        GymSettings,
+        PettingZooSettings,
+        PlaySettings,
+        UnitySettings,
+    )
     for name in {name for each in commands for name in each.model_fields}:
         monkeypatch.delenv(f"ROLLCAST_ACTOR_{name.upper()}", raising=False)
 
@@ -68,6 +80,50 @@ def test_games_are_named_as_openspiel_names_them() -> None:
     assert (play.model.name, play.temperature, play.search, play.side) == ("M.onnx", 0.5, 0, "first")
     with pytest.raises(ActorError, match="--temperature"):
         load(PlaySettings, {"model": "M.onnx", "game": "chess", "temperature": "nan"})
+
+
+def test_settings_of_worlds_are_json_or_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values of flags are read as JSON, and as texts if they are none; a variable is a JSON object."""
+    line = [
+        "dm-env-rpc",
+        "h:1",
+        "--create",
+        "size=9",
+        "--create",
+        "level=two words",
+        "--create",
+        "who=",
+        "--join",
+        'tag="7"',
+    ]
+    parsed = build_parser().parse_args(line)
+    given = {"server": "localhost:1", "create": parsed.create, "join": parsed.join}
+    settings = load(DmEnvRpcSettings, given)
+    assert (settings.create, settings.join) == ({"size": 9, "level": "two words", "who": ""}, {"tag": "7"})
+    monkeypatch.setenv("ROLLCAST_ACTOR_CREATE", '{"sizes": [1, 2.5], "fast": true}')
+    assert load(DmEnvRpcSettings, {"server": "localhost:1"}).create == {"sizes": [1, 2.5], "fast": True}
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        ({"server": "here"}, "HOST:PORT 'here': must be host:port"),
+        ({"server": "10.0.0.5:9"}, "give --env-tls-ca, or pass --insecure if you trust the network"),
+        ({"create": ["size"]}, "'size' has no name and value; write KEY=VALUE"),
+        ({"create": ["=1"]}, "'=1' has no name and value"),
+        ({"create": ['a={"b": 1}']}, 'a is {"b": 1}; a number of 64 bits, true or false, a text'),
+        ({"create": ["a=[1, true]"]}, "a list of one of them is needed"),
+        ({"create": ["a=[]"]}, "a list of one of them is needed"),
+        ({"create": ["a=null"]}, "a is null"),
+        ({"create": [f"a={2**63}"]}, "a number of 64 bits"),
+        ({"join": "x"}, "is not JSON"),
+        ({"create": ["a=1"], "world": "arena"}, "leave out --world or --create"),
+        ({"env_token_file": "/nowhere"}, "/nowhere cannot be read"),
+    ],
+)
+def test_what_is_wrong_with_worlds_is_named(flags: dict[str, object], text: str) -> None:
+    """The error has the value and what to write."""
+    check_refusal(DmEnvRpcSettings, {"server": "127.0.0.1:9000", **flags}, text)
 
 
 @pytest.mark.parametrize(
@@ -139,6 +195,8 @@ def test_a_wrong_variable_is_named_as_such(monkeypatch: pytest.MonkeyPatch) -> N
     ("command", "settings"),
     [
         ("boards", BoardsSettings),
+        ("conform", ConformSettings),
+        ("dm-env-rpc", DmEnvRpcSettings),
         ("gym", GymSettings),
         ("pettingzoo", PettingZooSettings),
         ("play", PlaySettings),

@@ -166,3 +166,13 @@ def test_nothing_of_the_machine_is_in_shared_settings(tmp_path: Path) -> None:
     before: Any = whole["behaviors"]
     assert options.behaviors["Pole"].model_dump(mode="json") == {**before["Pole"], "init_path": None}
     assert (options.env_settings.seed, options.rollcast.lockstep) != (-1, None)
+
+
+def test_no_key_of_shared_settings_names_code() -> None:
+    """Keys that name classes are left out as values are, with what is below them; names of behaviors are no code."""
+    signals = {"extrinsic": {"gamma": 0.9}, "mine:Upright": {"gamma": 0.9}}
+    tree: Any = {
+        "behaviors": {"A:B": {"reward_signals": signals, "companions": {"mine:World": {"data": "experience"}}}}
+    }
+    left = {"reward_signals": {"extrinsic": {"gamma": 0.9}}, "companions": {}}
+    assert public_settings(tree) == {"behaviors": {"A:B": left}}

@@ -66,7 +66,7 @@ def test_an_image_runs_as_a_numeric_user_on_a_read_only_root(built: Stack, image
     assert not succeeds(has_pip)
 
 
-@pytest.mark.parametrize("words", ["gym", "unity", "pettingzoo", "boards", "healthcheck"])
+@pytest.mark.parametrize("words", ["gym", "unity", "pettingzoo", "godot", "boards", "healthcheck"])
 def test_an_actor_is_run_with_its_command(built: Stack, words: str) -> None:
     """`docker compose run actor gym ...` needs no other words, and its help names the one program."""
     said = built.compose("run", "--rm", "--no-deps", "-T", "actor", words, "--help")

@@ -89,8 +89,8 @@ PARTS = {
     ),
     "stock": Part("run files beside ML-Agents' own code", "a package index once", (*SUITE, "tests/nightly/stock")),
     "simulators": Part(
-        "environment packages with processes of their own",
-        "Linux, Python 3.11, a package index",
+        "environment packages with processes of their own, and Godot",
+        "Linux, Python 3.11, a package index, godot3-server",
         (*SUITE, "tests/nightly/simulators"),
     ),
     "wheels": Part("the wheel on each Python on the path or in pyenv", "a package index", (*SUITE, WHEELS)),

@@ -15,6 +15,7 @@ from pydantic_core import PydanticUndefined
 import learner.shared.settings
 from learner.shared.settings import parameters, trainer
 from learner.shared.settings.base import SettingsModel, to_bytes
+from learner.shared.settings.companions import CompanionSettings, DataBufferSettings
 from learner.shared.settings.environment import CheckpointSettings, EngineSettings, EnvironmentSettings, TorchSettings
 from learner.shared.settings.network import MemorySettings, NetworkSettings, TowerSettings
 from learner.shared.settings.options import RunOptions
@@ -29,6 +30,8 @@ BLOCKS: dict[str, type[SettingsModel]] = {
     "network_settings": NetworkSettings,
     "network_settings.memory": MemorySettings,
     "network_settings.tower": TowerSettings,
+    "companions": CompanionSettings,
+    "data_buffers": DataBufferSettings,
     "self_play": trainer.SelfPlaySettings,
     "behavioral_cloning": trainer.BehavioralCloningSettings,
     "env_settings": EnvironmentSettings,
@@ -48,8 +51,8 @@ BLOCKS: dict[str, type[SettingsModel]] = {
 }
 """The block behind each heading of the page that has a table."""
 
-ELSEWHERE = ("HyperparameterSettings", "RewardSignals")
-"""Blocks that other pages have."""
+ELSEWHERE = ("Companions", "HyperparameterSettings", "RewardSignals")
+"""Blocks that other pages have, or that have no keys of their own."""
 
 _UNITS = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 

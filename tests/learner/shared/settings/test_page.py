@@ -10,6 +10,7 @@ import pytest
 
 from learner.cli.cli import main
 from learner.shared.settings.base import SettingsModel
+from learner.shared.settings.companions import CompanionSettings
 from learner.shared.settings.hyperparameters import OWN_TRAINERS
 from learner.shared.settings.options import RunOptions
 from learner.shared.settings.parameters import SAMPLERS, ParameterSettings
@@ -38,6 +39,7 @@ def test_the_tables_are_those_of_the_code() -> None:
 def test_every_block_has_a_table() -> None:
     """Every block has a table on this page, or on those of trainers or signals."""
     named = {model.__name__ for model in _below(RunOptions)} | {model.__name__ for model in SAMPLERS.values()}
+    named |= {CompanionSettings.__name__}  # below names of users
     spelled_otherwise = {ParameterSettings.__name__, "SamplerParameters"}
     assert named - spelled_otherwise == {model.__name__ for model in BLOCKS.values()}
 

@@ -413,9 +413,11 @@ ELEMENTS = tuple(observation(f"e{n}", "int8", (65_536,), CATEGORICAL, categories
     ("observations", "network"),
     [
         ((*CATEGORIES, GOAL), {"hidden_units": 2**20, "num_layers": 1}),
-        (ELEMENTS, {}),
+        pytest.param(ELEMENTS, {}, marks=pytest.mark.slow),
         ((GOAL,), {"hidden_units": 2**20}),
-        ((observation("crowd", "uint8", (1_900_000, 1), ObservationKind.ENTITIES),), {}),
+        pytest.param(
+            (observation("crowd", "uint8", (1_900_000, 1), ObservationKind.ENTITIES),), {}, marks=pytest.mark.slow
+        ),
         (
             (observation("board", "uint8", (700, 700, 3), ObservationKind.IMAGE),),
             {"tower": {"depth": 10, "width": 2**20}},

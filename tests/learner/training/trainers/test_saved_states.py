@@ -11,22 +11,25 @@ import pytest
 import torch
 
 from learner.shared.exits import ExitCode, UserError
-from learner.training.trainers.rl import RLTrainer
+from learner.training.trainers.base import Trainer
+from tests.learner.training.trainers.companions import toys
+from tests.learner.training.trainers.companions.test_companions import Run
 from tests.learner.training.trainers.sac.started import make as make_sac
 from tests.learner.training.trainers.started import make as make_ppo
 
 Path = tuple[str | int, ...]
 
-MADE: Final[Mapping[str, Callable[[], RLTrainer]]] = MappingProxyType(
+MADE: Final[Mapping[str, Callable[[], Trainer]]] = MappingProxyType(
     {
         "ppo": lambda: make_ppo(
             reward_signals={"extrinsic": {}, "curiosity": {"network_settings": {"hidden_units": 4}}}
         )[1],
         "sac": lambda: make_sac()[1],
+        "companion": lambda: Run({toys.WORLD: {}}).trainer,
     }
 )
 MISSING: Final = object()
-MAY_BE_MISSING: Final = frozenset({"cloning"})
+MAY_BE_MISSING: Final = frozenset({"cloning", "companions", "experience", toys.WORLD})
 NOT_LOOKED_AT: Final = frozenset({"cloning", "choices", "device"})
 """Of what this run does not have, and of another kind of device."""
 
@@ -60,7 +63,7 @@ def nonsense(path: Path, value: object) -> list[object]:
     return [*found, torch.full_like(value, math.nan), value[None], value.to(torch.int64), -1, "x"]
 
 
-def refused(trainer: RLTrainer, state: dict[str, Any]) -> str:
+def refused(trainer: Trainer, state: dict[str, Any]) -> str:
     """Returns how a state is refused; empty if it is taken over."""
     try:
         trainer.load_state_dict(state)
@@ -86,7 +89,7 @@ def test_a_state_of_another_run_is_looked_at_alike(name: str) -> None:
     """An initial state with non-finite weights is refused."""
     trainer = MADE[name]()
     state = trainer.state_dict()
-    networks = state["model"]["network" if name == "ppo" else "networks"]
+    networks = state["model"]["networks" if name == "sac" else "network"]
     first = next(iter(networks))
     networks[first] = torch.full_like(networks[first], math.nan)
     with pytest.raises(UserError, match=f"{first} holds NaN or infinite values; restore") as caught:

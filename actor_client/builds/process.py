@@ -7,19 +7,33 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, Protocol
 
 from rollcast.text import printable
 
 from actor_client.exits import ActorError, ExitCode
 from actor_client.platform import describe_exit, end_process, start_process
-from actor_client.unity.players.launch import Launch
 
 _KEPT_LINES: Final = 20
 _LINE_BYTES: Final = 4096
 _SHOWN_CHARS: Final = 200
 _LAST_WORDS_SECONDS: Final = 0.5
 _POLL_SECONDS: Final = 0.05
+
+
+class Launch(Protocol):
+    """The start options of the players of one build."""
+
+    def log_path(self, worker: int) -> Path | None:
+        """Returns the path of a player's log; None if the engine chooses it, or writes none."""
+
+    def command(self, worker: int, port: int) -> list[str]:
+        """Returns the command line of one player.
+
+        Args:
+            worker: The player's number.
+            port: The port of its trainer on localhost.
+        """
 
 
 class PlayerProcess:
@@ -34,7 +48,7 @@ class PlayerProcess:
     Attributes:
         worker: The player's number.
         port: The port of its trainer.
-        log: The path of its log; None if Unity chooses it.
+        log: The path of its log; None if it has none that is known.
     """
 
     def __init__(self, worker: int, port: int, launch: Launch, *, shows_output: bool = False) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from actor_client.builds.process import PlayerProcess, end_all
 from actor_client.exits import ActorError, ExitCode
 from actor_client.unity.players.launch import Launch
-from actor_client.unity.players.process import PlayerProcess, end_all
 from tests.actor_client.unity.players.programs import eventually, is_running, script
 
 pytestmark = pytest.mark.slow

@@ -1,0 +1,1 @@
+"""Checks of a learner against the numbered rules of the contract."""

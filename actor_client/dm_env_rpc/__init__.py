@@ -1,0 +1,1 @@
+"""Actor of the worlds of a dm_env_rpc server."""

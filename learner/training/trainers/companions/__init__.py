@@ -1,0 +1,1 @@
+"""Companions: trainers of further models, beside the policy of a behavior and from the same experience."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -13,8 +14,9 @@ from rollcast.enums import SegmentEnd
 from rollcast.errors import SpecMismatch
 from rollcast.server_tls import ServerSecurity
 from rollcast.specs import ActionSpec, BehaviorSpec
-from rollcast.v1 import client_pb2, policy_pb2
+from rollcast.v1 import client_pb2, policy_pb2, spec_pb2
 
+from actor_client.clients import gateway
 from actor_client.clients.gateway import GatewayLimits
 from actor_client.envs.seeds import player_seed
 from tests.actor_client.acting import column, columns
@@ -131,7 +133,7 @@ def test_a_seat_is_given_again_with_another_seed() -> None:
             "behavior 'Cube' is not in the run file, which has Ball; rename it",
         ),
         (
-            client_pb2.PlayRequest(hello=client_pb2.Hello(behaviors=[{"name": "Ball"}])),
+            client_pb2.PlayRequest(hello=client_pb2.Hello(behaviors=[spec_pb2.BehaviorSpec(name="Ball")])),
             "behavior 'Ball': 0 observations; 1 to 64 are allowed",
         ),
         (
@@ -202,6 +204,17 @@ def test_clients_with_and_without_a_token(tmp_path: Path) -> None:
                 assert token not in goodbye or not token
 
 
+def test_a_stream_without_a_hello_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who connects and says nothing keeps no place; a client that is slow to report does."""
+    with ScriptedLearner() as learner, serving(learner) as served, playing(served) as (other,):
+        monkeypatch.setattr(gateway, "HELLO_SECONDS", 0.0)
+        with served.player() as stranger, pytest.raises(grpc.RpcError) as caught:
+            next(stranger.stream)
+        assert caught.value.code() is grpc.StatusCode.CANCELLED
+        begin(served, [other])
+        assert served.gateway.counts.connected["grpc"] == 1
+
+
 def test_clients_with_tls(tmp_path: Path) -> None:
     """They check the gateway's certificate; those in plain text do not come in."""
     folder = Folder.make(tmp_path, game=Role.CLIENT)
@@ -220,7 +233,7 @@ def test_bytes_that_are_no_message_end_the_stream() -> None:
     """So does a message that is too large; both with a status of gRPC."""
     with ScriptedLearner() as learner, serving(learner, max_message_bytes=4096) as served:
         with grpc.insecure_channel(served.address) as channel:
-            play = channel.stream_stream("/rollcast.v1.ClientService/Play")
+            play: Any = channel.stream_stream("/rollcast.v1.ClientService/Play")
             for data, code in (
                 (b"\xff\xff\xff", grpc.StatusCode.INVALID_ARGUMENT),
                 (bytes(5000), grpc.StatusCode.RESOURCE_EXHAUSTED),
@@ -228,7 +241,7 @@ def test_bytes_that_are_no_message_end_the_stream() -> None:
             ):
                 with pytest.raises(grpc.RpcError) as caught:
                     next(play(iter([data])))
-                assert caught.value.code() is code  # type: ignore[attr-defined]
+                assert caught.value.code() is code
         assert served.gateway.counts.refused == 2, "gRPC itself refuses the largest"
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 from rollcast.chunks import GameResult
 from rollcast.enums import GroupEnd, Purpose
 from rollcast.v1 import client_pb2, policy_pb2
 
-from tests.actor_client.acting import column
+from tests.actor_client.acting import column, columns
 from tests.actor_client.clients.harness import serving
 from tests.actor_client.clients.test_gateway import begin, playing
 from tests.actor_client.scripted import ScriptedLearner
@@ -19,7 +20,7 @@ def test_an_evaluation_resets_clients_and_counts_whole_episodes() -> None:
     """Its episodes are reported without rows, and one of a client that leaves does not count."""
     with ScriptedLearner() as learner, serving(learner) as served, playing(served, 2) as players:
         begin(served, players)
-        part = policy_pb2.BehaviorAssignment(behavior="Ball", role=LEARN, purpose=Purpose.EVALUATE)  # type: ignore[arg-type]
+        part = policy_pb2.BehaviorAssignment(behavior="Ball", role=LEARN, purpose=Purpose.EVALUATE)
         learner.assign(policy_pb2.Assignment(id=1, episodes=2, behaviors=[part]))
         served.follow(1)
         assert all(player.step(report(rewards=[1.0])).reset for player in players)
@@ -97,4 +98,5 @@ def test_masks_hold() -> None:
         player.leave()
         served.left(1)
         learner.wait_until(lambda: served.rows() == 1 + 15 * 2)
-        assert [0, 1] in column(learner, "action_mask")
+        masks = np.concatenate([columns(chunk).get("action_mask", np.zeros((0, 2))) for chunk in learner.chunks])
+        assert (masks == [0, 1]).all(axis=1).sum() == 16

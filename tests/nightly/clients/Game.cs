@@ -89,7 +89,7 @@ sealed class CartAgent : RollcastAgent
 
 static class Game
 {
-    const int Agents = 16;
+    const int Agents = 16, UpdatesOfOne = 1500;
 
     static int Main(string[] arguments)
     {
@@ -100,7 +100,14 @@ static class Game
             Call(agent, "OnEnable");
         }
         var session = UnityEngine.GameObject.All.Single(each => each is RollcastSession);
-        while (UnityEngine.Application.Ended == null) Call(session, "FixedUpdate");
+        for (var update = 1; UnityEngine.Application.Ended == null; update++)
+        {
+            Call(session, "FixedUpdate");
+            if (update % UpdatesOfOne != 0) continue;
+            var agent = UnityEngine.GameObject.All.OfType<CartAgent>().ElementAt(update / UpdatesOfOne % Agents);
+            Call(agent, "OnDisable"); // it leaves amid an episode, and comes back as another one
+            Call(agent, "OnEnable");
+        }
         Console.WriteLine("goodbye after " + CartAgent.Steps + " steps");
         Call(session, "OnDestroy");
         return UnityEngine.Application.Ended.Value;

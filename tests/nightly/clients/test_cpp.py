@@ -30,11 +30,11 @@ def test_it_trains_to_the_target(training: Training, tmp_path: Path) -> None:
 def test_its_cart_is_that_of_gymnasium(tmp_path: Path) -> None:
     """The cart goes as Gymnasium's CartPole-v1 does, and falls in the same step."""
     built(tmp_path / "build")
-    messages = sorted((tmp_path / "build" / "rollcast" / "v1").glob("*.o"))
-    line = [program("pkg-config"), "--cflags", "--libs", "grpc++", "protobuf"]
+    messages = sorted(map(str, (tmp_path / "build" / "rollcast" / "v1").glob("*.o")))
+    line = (str(program("pkg-config")), "--cflags", "--libs", "grpc++", "protobuf")
     libraries = subprocess.run(line, check=True, capture_output=True, text=True).stdout.split()
     folders = [f"-I{folder}" for folder in (FILES / "cpp", tmp_path / "build")]
-    made, source = tmp_path / "physics", Path(__file__).parent / "Physics.cpp"
-    compiler = [program("g++"), "-std=c++17", "-fno-access-control", *folders]
+    made, source = str(tmp_path / "physics"), str(Path(__file__).parent / "Physics.cpp")
+    compiler = (str(program("g++")), "-std=c++17", "-fno-access-control", *folders)
     subprocess.run([*compiler, "-o", made, source, *messages, *libraries], check=True)
-    compare(str(made))
+    compare(made)

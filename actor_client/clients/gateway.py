@@ -63,6 +63,10 @@ class GatewayLink(AgentLink, Protocol):
     """One session of an actor that acts in the connection's event loop."""
 
     @property
+    def behaviors(self) -> tuple[str, ...]:
+        """Names in the run file; empty if any name is allowed."""
+
+    @property
     def stopping(self) -> bool:
         """True once the actor must end."""
 
@@ -231,7 +235,7 @@ class Gateway:
             raise BadClientData("hello came twice; send it in the first message only")
         parts = simulator.reader.read(request.steps)
         runners = [self._runner(part) for part in parts]
-        stats = _statistics(request.statistics)
+        stats = _statistics(request.statistics) if request.statistics else ()
         future: Future[client_pb2.PlayResponse] = self._events.create_future()
         exchange = ClientExchange(simulator, parts, future, self._answered)
         asks = False
@@ -355,10 +359,13 @@ class Gateway:
         self._seats[worker] = conversation
         del self._strangers[conversation]
         self.counts.connected[conversation.transport] += 1
-        _log.info(
-            "client_connected", client=name, worker=worker, transport=conversation.transport, peer=conversation.peer
-        )
+        self._say(worker, "client_connected", client=name, transport=conversation.transport, peer=conversation.peer)
         return simulator
+
+    def _say(self, worker: int, event: str, **fields: object) -> None:
+        """Logs what happens to a seat, but not each time that a client comes and goes within seconds."""
+        if (left_out := self._notices.admit((event, worker))) is not None:
+            _log.info(event, worker=worker, **fields, left_out=left_out)
 
     def _specs(self, hello: client_pb2.Hello) -> Mapping[str, BehaviorSpec]:
         """Returns the behaviors of a hello, by name.
@@ -369,6 +376,7 @@ class Gateway:
         if not 1 <= len(hello.behaviors) <= MAX_BEHAVIORS:
             raise BadClientData(f"hello declares {len(hello.behaviors)} behaviors; 1 to {MAX_BEHAVIORS} are allowed")
         known = {runner.spec.name: runner.spec for runner in self._loop}
+        allowed = self._link.behaviors
         specs: dict[str, BehaviorSpec] = {}
         for message in hello.behaviors:
             try:
@@ -377,9 +385,9 @@ class Gateway:
                 raise BadClientData(f"behavior {shown(message.name)}: {error}") from None
             if spec.name in specs:
                 raise BadClientData(f"behavior {shown(spec.name)} is declared twice in hello; declare it once")
-            if self._run.behaviors and spec.name not in self._run.behaviors:
+            if allowed and spec.name not in allowed:
                 raise BadClientData(
-                    f"behavior {shown(spec.name)} is not in the run file, which has {', '.join(self._run.behaviors)}; "
+                    f"behavior {shown(spec.name)} is not in the run file, which has {', '.join(allowed)}; "
                     "rename it, or add it to the run file"
                 )
             if spec.name in known:
@@ -446,7 +454,7 @@ class Gateway:
         if not self._is_over:
             self._loop.leave(simulator.worker)
             self._is_recorded = True
-            _log.info("client_left", client=simulator.name, worker=simulator.worker, why=why)
+            self._say(simulator.worker, "client_left", client=simulator.name, why=why)
         del self._simulators[simulator.worker], self._seats[simulator.worker]
         heapq.heappush(self._free, simulator.worker)
 

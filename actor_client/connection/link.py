@@ -128,6 +128,11 @@ class LearnerLink:
         return self._state.run.actor_index if self._state.run is not None else 0
 
     @property
+    def behaviors(self) -> tuple[str, ...]:
+        """Names in the run file of the learner that answered last; empty if any name is allowed."""
+        return self._state.run.behaviors if self._state.run is not None else ()
+
+    @property
     def stopping(self) -> bool:
         """True once the actor is asked to end: a final drain, a signal, or a fatal error."""
         return self._state.stopping if self.has_started else bool(self._stop_early)

@@ -143,12 +143,13 @@ class AgentRecorder:
                     known[identity] = agent
                 asking.append(agent)
         self.in_flight -= self._segments.complete(asking, batch, range(count))
+        waiting = self._waiting
         for ticket, (agent, row) in enumerate(zip(asking, rows.tolist(), strict=True), start=first_ticket):
-            if self._waiting.pop(agent.ticket, None) is not None:
+            if waiting.pop(agent.ticket, None) is not None:
                 self._pool.give_back((agent.pending,))
                 agent.void = ""
             agent.pending, agent.ticket = row, ticket
-            self._waiting[ticket] = agent
+            waiting[ticket] = agent
         if batch.faulty is not None:
             self._drop([agent for agent, bad in zip(asking, batch.faulty, strict=True) if bad], NOT_FINITE)
         self._segments.regroup(asking, batch.group_ids.tolist(), rows, first_ticket, now)
@@ -173,9 +174,10 @@ class AgentRecorder:
             actions: One row per agent.
         """
         tickets = slots.tolist()
-        agents = [agent for ticket in tickets if (agent := self._waiting.get(ticket)) is not None]
+        asking = list(map(self._waiting.get, tickets))
+        agents = [agent for agent in asking if agent is not None]
         if len(agents) < len(tickets):
-            actions = actions.part([place for place, ticket in enumerate(tickets) if ticket in self._waiting])
+            actions = actions.part([place for place, agent in enumerate(asking) if agent is not None])
         if not agents:
             return
         version = self._version

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol, TypeAlias
 
 from google.protobuf import json_format
+from google.protobuf.message import Message
 from rollcast.text import printable
-from rollcast.v1.client_pb2 import AgentState, Outcome, PlayRequest, PlayResponse
+from rollcast.v1.client_pb2 import AgentActions, AgentState, Outcome, PlayRequest, PlayResponse
 
 from actor_client.clients.messages import BadClientData, parsed
 
@@ -77,7 +78,15 @@ class JsonForm:
 
     def write(self, response: PlayResponse) -> Content:
         """Returns the text of an answer."""
-        return json.dumps(json_format.MessageToDict(response), separators=(",", ":"))
+        document = {
+            field.camelcase_name: [_plain(each) for each in value]
+            if field.name == "actions"
+            else json_format.MessageToDict(value)
+            if isinstance(value, Message)
+            else value
+            for field, value in response.ListFields()
+        }
+        return json.dumps(document, separators=(",", ":"))
 
 
 class BinaryForm:
@@ -102,6 +111,13 @@ class BinaryForm:
 
 JSON: Final = JsonForm()
 FORMS: Final[tuple[Form, ...]] = (JSON, BinaryForm())
+
+
+def _plain(actions: AgentActions) -> dict[str, Any]:
+    """Returns the actions of agents as JSON, each list as a whole."""
+    return {
+        field.camelcase_name: value if isinstance(value, str) else list(value) for field, value in actions.ListFields()
+    }
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

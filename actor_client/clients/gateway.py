@@ -404,8 +404,9 @@ class Gateway:
                     _compare(other.spec, spec)
             runner = self._loop.add(spec, team, max(1, len(part.asking.ids)))
             _log.info("acting", behavior=f"{spec.name}?team={team}")
-        elif runner.spec is not spec:
+        if part.form.agreed is not runner.spec:  # once: it costs as much as reading a message
             _compare(runner.spec, spec)
+            part.form.agreed = runner.spec
         return runner
 
     def _turn_away(self) -> None:

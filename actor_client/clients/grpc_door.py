@@ -87,5 +87,9 @@ class GrpcDoor:
                 await context.write(answer.SerializeToString())
                 if answer.goodbye:
                     return
+        except asyncio.CancelledError:
+            if conversation.is_over:  # hung up here: gRPC sends no status by itself
+                await context.abort(grpc.StatusCode.CANCELLED, conversation.goodbye)
+            raise
         finally:
             conversation.leave("its stream ended")

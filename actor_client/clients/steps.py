@@ -83,12 +83,14 @@ class ClientForm:
         behavior_id: The client's name of the behavior.
         spec: Observations and actions of its agents.
         team: Its team.
+        agreed: The run's spec of the behavior, to which this one was compared; None before.
     """
 
     def __init__(self, behavior_id: str, spec: BehaviorSpec, team: int) -> None:
         self.behavior_id = behavior_id
         self.spec = spec
         self.team = team
+        self.agreed: BehaviorSpec | None = None
         self._who = f"behavior {shown(behavior_id)}"
         self._size = sum(part.size for part in spec.observations)
         self._mask_size = spec.action.mask_size

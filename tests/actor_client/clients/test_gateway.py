@@ -16,6 +16,7 @@ from rollcast.server_tls import ServerSecurity
 from rollcast.specs import ActionSpec, BehaviorSpec
 from rollcast.v1 import client_pb2, policy_pb2, spec_pb2
 
+from actor_client.clients import gateway
 from actor_client.clients.gateway import GatewayLimits
 from actor_client.envs.seeds import player_seed
 from tests.actor_client.acting import column, columns
@@ -201,6 +202,17 @@ def test_clients_with_and_without_a_token(tmp_path: Path) -> None:
                 goodbye = player.greet(token=token).goodbye
                 assert says in goodbye
                 assert token not in goodbye or not token
+
+
+def test_a_stream_without_a_hello_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who connects and says nothing keeps no place; a client that is slow to report does."""
+    with ScriptedLearner() as learner, serving(learner) as served, playing(served) as (other,):
+        monkeypatch.setattr(gateway, "HELLO_SECONDS", 0.0)
+        with served.player() as stranger, pytest.raises(grpc.RpcError) as caught:
+            next(stranger.stream)
+        assert caught.value.code() is grpc.StatusCode.CANCELLED
+        begin(served, [other])
+        assert served.gateway.counts.connected["grpc"] == 1
 
 
 def test_clients_with_tls(tmp_path: Path) -> None:

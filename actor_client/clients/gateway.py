@@ -231,7 +231,7 @@ class Gateway:
             raise BadClientData("hello came twice; send it in the first message only")
         parts = simulator.reader.read(request.steps)
         runners = [self._runner(part) for part in parts]
-        stats = _statistics(request.statistics)
+        stats = _statistics(request.statistics) if request.statistics else ()
         future: Future[client_pb2.PlayResponse] = self._events.create_future()
         exchange = ClientExchange(simulator, parts, future, self._answered)
         asks = False
@@ -355,10 +355,13 @@ class Gateway:
         self._seats[worker] = conversation
         del self._strangers[conversation]
         self.counts.connected[conversation.transport] += 1
-        _log.info(
-            "client_connected", client=name, worker=worker, transport=conversation.transport, peer=conversation.peer
-        )
+        self._say(worker, "client_connected", client=name, transport=conversation.transport, peer=conversation.peer)
         return simulator
+
+    def _say(self, worker: int, event: str, **fields: object) -> None:
+        """Logs what happens to a seat, but not each time that a client comes and goes within seconds."""
+        if (left_out := self._notices.admit((event, worker))) is not None:
+            _log.info(event, worker=worker, **fields, left_out=left_out)
 
     def _specs(self, hello: client_pb2.Hello) -> Mapping[str, BehaviorSpec]:
         """Returns the behaviors of a hello, by name.
@@ -446,7 +449,7 @@ class Gateway:
         if not self._is_over:
             self._loop.leave(simulator.worker)
             self._is_recorded = True
-            _log.info("client_left", client=simulator.name, worker=simulator.worker, why=why)
+            self._say(simulator.worker, "client_left", client=simulator.name, why=why)
         del self._simulators[simulator.worker], self._seats[simulator.worker]
         heapq.heappush(self._free, simulator.worker)
 

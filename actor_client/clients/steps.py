@@ -27,6 +27,9 @@ _RESULTS: Final = np.array(
     [GameResult.UNKNOWN, GameResult.LOST, GameResult.DRAWN, GameResult.WON], np.int8
 )  # by Outcome
 _TEAM: Final = "?team="
+_NO_REWARDS: Final = np.zeros(MAX_AGENTS, np.float32)
+_NO_GROUPS: Final = np.zeros(MAX_AGENTS, np.int64)
+_NO_REWARDS.flags.writeable = _NO_GROUPS.flags.writeable = False
 
 
 class Part(NamedTuple):
@@ -210,7 +213,7 @@ class ClientForm:
             self._floats("rewards", steps.rewards[:], count, bad),
             self._numbers("states", steps.states[:], count, most=_STATES),
             self._masks(steps, count),
-            np.zeros(count, np.int64) if groups is None else groups,
+            _NO_GROUPS[:count] if groups is None else groups,
             self._floats("group_rewards", steps.group_rewards[:], count, bad),
             self._numbers("outcomes", steps.outcomes[:], count, most=len(_RESULTS)),
             np.logical_or.reduce(bad) if bad else None,
@@ -221,7 +224,7 @@ class ClientForm:
     ) -> NDArray[np.float32]:
         """Returns a number for each agent; one that is not finite becomes 0, and its agent faulty."""
         if not given:
-            return np.zeros(count, np.float32)
+            return _NO_REWARDS[:count]
         self._check_length(name, len(given), count)
         values = np.array(given, np.float32)
         if not math.isfinite(sum(given)):

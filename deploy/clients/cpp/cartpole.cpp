@@ -88,11 +88,11 @@ PlayRequest FirstMessage() {
   if (const char* token = std::getenv("ROLLCAST_TOKEN")) hello->set_token(token);
   auto* behavior = hello->add_behaviors();
   behavior->set_name("CartPole");
-  auto* state = behavior->add_observations();
-  state->set_name("state");
-  state->set_dtype(rollcast::v1::DTYPE_FLOAT32);
-  state->add_shape(4);
-  state->set_kind(rollcast::v1::OBSERVATION_KIND_VECTOR);
+  auto* observation = behavior->add_observations();
+  observation->set_name("obs");
+  observation->set_dtype(rollcast::v1::DTYPE_FLOAT32);
+  observation->add_shape(4);
+  observation->set_kind(rollcast::v1::OBSERVATION_KIND_VECTOR);
   behavior->mutable_action()->add_discrete_branches(2);
   return request;
 }

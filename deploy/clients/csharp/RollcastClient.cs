@@ -84,7 +84,7 @@ public sealed class RollcastMessage
         foreach (var each in hello.Behaviors)
         {
             if (behaviors.Length > 0) behaviors.Append(',');
-            behaviors.Append("{\"name\":").Append(Json.Quote(each.Name)).Append(",\"observations\":[{\"name\":\"state\",");
+            behaviors.Append("{\"name\":").Append(Json.Quote(each.Name)).Append(",\"observations\":[{\"name\":\"obs\",");
             behaviors.Append("\"dtype\":\"DTYPE_FLOAT32\",\"kind\":\"OBSERVATION_KIND_VECTOR\",\"shape\":[\"");
             behaviors.Append(each.Observations).Append("\"]}],\"action\":{\"continuousSize\":").Append(each.Axes);
             behaviors.Append(",\"discreteBranches\":[").Append(string.Join(",", each.Branches)).Append("]}}");

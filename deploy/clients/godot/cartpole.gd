@@ -9,7 +9,7 @@ const HELLO := {
 	"behaviors": [{
 		"name": "CartPole",
 		"observations": [{
-			"name": "state", "dtype": "DTYPE_FLOAT32", "shape": ["4"], "kind": "OBSERVATION_KIND_VECTOR",
+			"name": "obs", "dtype": "DTYPE_FLOAT32", "shape": ["4"], "kind": "OBSERVATION_KIND_VECTOR",
 		}],
 		"action": {"discreteBranches": [2]},
 	}],

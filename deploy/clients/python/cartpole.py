@@ -24,7 +24,7 @@ BEHAVIOR = spec_pb2.BehaviorSpec(
     name="CartPole",
     observations=[
         spec_pb2.ObservationSpec(
-            name="state", dtype=tensor_pb2.DTYPE_FLOAT32, shape=[4], kind=spec_pb2.OBSERVATION_KIND_VECTOR
+            name="obs", dtype=tensor_pb2.DTYPE_FLOAT32, shape=[4], kind=spec_pb2.OBSERVATION_KIND_VECTOR
         )
     ],
     action=spec_pb2.ActionSpec(discrete_branches=[2]),

@@ -13,7 +13,6 @@ from tests.e2e.unity import Gateway
 from tests.nightly.clients import test_cpp, test_csharp, test_godot, test_javascript, test_python
 from tests.nightly.clients.conftest import NAME, TARGET_RETURN, Training
 
-OWN = "tests.nightly.clients.own_cartpole:make"
 METRICS = ("--metrics-address", "127.0.0.1:0")
 UNITY = ("--task", "cartpole-of-clients", "--agents", "4")
 
@@ -50,7 +49,7 @@ class Crowd:
         processes, address = self.training.processes, self.training.learner.address
         gym, unity = f"gym-{suffix}", f"unity-{suffix}"
         options = ("--behavior", NAME, "--num-envs", "2", *METRICS)
-        self.actors[gym] = processes.actor(address, OWN, *options, name=gym)
+        self.actors[gym] = processes.actor(address, "CartPole-v1", *options, name=gym)
         self.actors[unity] = Gateway(processes, address, *METRICS, play=UNITY, name=unity).child
 
     def seats(self) -> tuple[int, int]:

@@ -27,7 +27,7 @@ def _arena(name: str, simulation: Callable[[int], Simulation], habits: Habits = 
 
 _ARENAS: Mapping[str, Maker] = {
     "cartpole": _arena("CartPole", CartPole),
-    "cartpole-of-clients": _arena("CartPole", partial(CartPole, sensor="state")),
+    "cartpole-of-clients": _arena("CartPole", partial(CartPole, sensor="obs")),
     "pendulum": _arena("Pendulum", Pendulum),
     "hybrid": _arena("Hybrid", Guess),
     "groups": _arena("Groups", partial(Guess, continuous=0, branches=(3,), step_limit=10), Habits(group_size=2)),

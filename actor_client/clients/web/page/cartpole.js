@@ -146,7 +146,7 @@ function seeded(seed) {
 const BEHAVIOR = "CartPole";
 const SPEC = {
   name: BEHAVIOR,
-  observations: [{ name: "state", dtype: "DTYPE_FLOAT32", shape: ["4"], kind: "OBSERVATION_KIND_VECTOR" }],
+  observations: [{ name: "obs", dtype: "DTYPE_FLOAT32", shape: ["4"], kind: "OBSERVATION_KIND_VECTOR" }],
   action: { discreteBranches: [2] },
 };
 

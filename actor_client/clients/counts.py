@@ -16,7 +16,7 @@ class ClientCounts:
         refused: Refusals because of what a client sent, or because there are too many.
         left: Clients that have left, or were refused.
         exchanges: Answered messages.
-        answer_seconds: Seconds from a message with agents that ask to its answer, holds of the learner included.
+        answer_seconds: Seconds from a message to its answer, holds of the learner included.
         client_seconds: Seconds that a client takes from an answer to its next message.
     """
 

@@ -12,6 +12,7 @@ import heapq
 import time
 from asyncio import Future
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -50,6 +51,8 @@ MAX_BEHAVIORS: Final = 64
 """Behaviors of one client."""
 MAX_IDS: Final = 1024
 """Behavior ids of all clients together."""
+MAX_TEAMS: Final = 64
+"""Teams of a behavior, which a learner limits."""
 MAX_NAME: Final = 128
 _SPARE: Final = 64
 """Conversations without a seat, in addition to those of all seats."""
@@ -150,6 +153,7 @@ class Gateway:
         self._events = asyncio.get_running_loop()
         self._bell = asyncio.Event()
         self._due: asyncio.Handle | None = None
+        self._tend_due = clock()
         self._is_recorded = True
         self._is_over = False
         self._failure: BaseException | None = None
@@ -168,13 +172,17 @@ class Gateway:
                 self._heartbeat.beat()
                 self._follow()
                 self._bell.clear()
-                try:
+                with suppress(TimeoutError):
                     async with asyncio.timeout(WAIT_SECONDS):
                         await self._bell.wait()
-                except TimeoutError:
+                if self._clock() >= self._tend_due:
                     self._tend()
+            if self._failure is not None:
+                raise self._failure
         finally:
             self._is_over = True
+            if self._due is not None:
+                self._due.cancel()
             self._loop.end()
             why = printable(self._link.stop_reason or "the gateway ends", _EXPLAINED)
             for conversation in list(self._conversations):
@@ -190,6 +198,7 @@ class Gateway:
 
     def _tend(self) -> None:
         """Does what is due from time to time."""
+        self._tend_due = self._clock() + WAIT_SECONDS
         self._loop.note_waits()
         self._loop.poll()
         late = self._clock() - HELLO_SECONDS
@@ -407,9 +416,11 @@ class Gateway:
             known = list(self._loop)
             if len(known) >= MAX_IDS:
                 raise BadClientData(f"the clients have {MAX_IDS} behavior ids together, the maximum; use fewer teams")
-            for other in known:
-                if other.spec.name == spec.name:
-                    _compare(other.spec, spec)
+            others = [other for other in known if other.spec.name == spec.name]
+            for other in others:
+                _compare(other.spec, spec)
+            if len(others) >= MAX_TEAMS:
+                raise BadClientData(f"behavior {shown(spec.name)} has {MAX_TEAMS} teams, the maximum; use fewer teams")
             runner = self._loop.add(spec, team, max(1, len(part.asking.ids)))
             _log.info("acting", behavior=f"{spec.name}?team={team}")
         if part.form.agreed is not runner.spec:  # once: it costs as much as reading a message

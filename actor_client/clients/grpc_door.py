@@ -6,6 +6,7 @@ from typing import Final
 import grpc
 from rollcast.addresses import join_address, split_address
 from rollcast.channels import server_options
+from rollcast.v1 import client_pb2
 
 from actor_client.clients.doors import DoorSettings, cannot_listen
 from actor_client.clients.gateway import Gateway
@@ -73,6 +74,9 @@ class GrpcDoor:
             conversation.hang_up = task.cancel
         most = self._settings.max_message_bytes
         try:
+            if conversation.is_over:
+                await context.write(client_pb2.PlayResponse(goodbye=conversation.goodbye).SerializeToString())
+                return
             while isinstance(data := await context.read(), bytes):  # otherwise the client has closed its side
                 if len(data) > most:
                     fault = f"a message has {len(data)} bytes; at most {most} are allowed (--max-message-bytes)"

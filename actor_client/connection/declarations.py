@@ -5,6 +5,7 @@ from typing import Final
 
 import grpc
 from rollcast.errors import (
+    BadRequest,
     BadSpec,
     NotAllowed,
     RingTooSmall,
@@ -24,7 +25,16 @@ from actor_client.connection.session import Opening, RunInfo
 from actor_client.connection.state import ConnectionState
 from actor_client.exits import ActorError, ExitCode
 
-_REFUSALS: Final = (BadSpec, NotAllowed, RingTooSmall, SpecMismatch, StepTooLarge, UnknownBehavior, Untrainable)
+_REFUSALS: Final = (
+    BadRequest,
+    BadSpec,
+    NotAllowed,
+    RingTooSmall,
+    SpecMismatch,
+    StepTooLarge,
+    UnknownBehavior,
+    Untrainable,
+)
 """Answers to a declaration that concern only its behavior."""
 
 
@@ -38,6 +48,7 @@ class Declaration:
         agents: Number of agents that act.
         follows_quota: The agents take their steps together, and the stepping thread follows `BehaviorPort.has_used_quota`.
         port: The link for the stepping thread, once the learner has answered.
+        replaced: The accepted declaration of the same behavior id whose place this one takes, with fewer agents.
         refusal: Why the learner does not take it, in one line; empty if it does, or has not answered.
     """
 
@@ -46,6 +57,7 @@ class Declaration:
     agents: int
     follows_quota: bool = False
     port: BehaviorPort | None = None
+    replaced: "Declaration | None" = None
     refusal: str = ""
 
 
@@ -54,7 +66,8 @@ class Declarations:
 
     Args:
         state: The state of the connection.
-        survives_refusals: A refused declaration that is the first of its behavior is dropped; otherwise it ends the actor.
+        survives_refusals: A declaration that was never accepted is dropped if it is refused, in favor of an older one of its
+            behavior id; otherwise the refusal ends the actor.
 
     Attributes:
         behaviors: Behaviors by name, in the order of their declaration.
@@ -68,8 +81,11 @@ class Declarations:
 
     def add(self, declaration: Declaration) -> None:
         """Adds a declaration, or replaces an older one of the same behavior id."""
-        name, team = declaration.spec.name, declaration.team
-        self._known = [old for old in self._known if (old.spec.name, old.team) != (name, team)]
+        same = (declaration.spec.name, declaration.team)
+        declaration.replaced = next(
+            (old for old in self._known if (old.spec.name, old.team) == same and old.port is not None), None
+        )
+        self._known = [old for old in self._known if (old.spec.name, old.team) != same]
         self._known.append(declaration)
         self._state.declared.set()
 
@@ -141,11 +157,10 @@ class Declarations:
                 endpoint.sessions.DeclareBehavior, request, DECLARE_SECONDS, metadata=endpoint.metadata
             )
         except WireError as error:
-            if not (
-                self._survives_refusals and isinstance(error, _REFUSALS) and request.spec.name not in self.behaviors
-            ):
+            if not (self._survives_refusals and isinstance(error, _REFUSALS) and declaration.port is None):
                 raise
-            self._known.remove(declaration)
+            place = self._known.index(declaration)
+            self._known[place : place + 1] = [] if declaration.replaced is None else [declaration.replaced]
             declaration.refusal = one_line(error.message)
             state.changed.set()
             return
@@ -170,6 +185,6 @@ class Declarations:
             behavior.index = response.behavior_index
             behavior.gate = gate
             behavior.settings = response
-        declaration.port = behavior.port(declaration.team, declaration.agents)
+        declaration.port, declaration.replaced = behavior.port(declaration.team, declaration.agents), None
         state.loadable.set()
         state.changed.set()

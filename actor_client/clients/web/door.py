@@ -43,7 +43,7 @@ SILENT_SECONDS: Final = 600.0
 PING_SECONDS: Final = 20.0
 """Seconds between two pings; half of them later a client that has not answered counts as gone."""
 REQUEST_SECONDS: Final = 30.0
-"""Seconds in which the body of a request comes, and after which a connection without a request is closed."""
+"""Seconds in which the body of a request comes."""
 STOP_SECONDS: Final = 1.0
 MAX_LINE_BYTES: Final = 4096
 MAX_HEADERS: Final = 64
@@ -211,6 +211,9 @@ class WebDoor:
 
         conversation.hang_up = hang_up
         try:
+            if conversation.is_over:
+                await _send(socket, form, PlayResponse(goodbye=conversation.goodbye))
+                return
             while True:
                 await asyncio.wait([coming], timeout=self._silent_seconds)
                 if not coming.done():
@@ -224,8 +227,7 @@ class WebDoor:
                 response = await self._answered(conversation, message, form, coming)
                 if response is None:
                     return
-                content = form.write(response)
-                await (socket.send_str(content) if isinstance(content, str) else socket.send_bytes(content))
+                await _send(socket, form, response)
                 if response.goodbye:
                     return
         except ConnectionError:
@@ -274,6 +276,12 @@ class WebDoor:
         """Ends a client's session; one that has ended already is no fault."""
         self._sessions.leave(_session(request), "it said so")
         return web.Response(status=204)
+
+
+async def _send(socket: web.WebSocketResponse, form: Form, response: PlayResponse) -> None:
+    """Sends an answer in the client's form."""
+    content = form.write(response)
+    await (socket.send_str(content) if isinstance(content, str) else socket.send_bytes(content))
 
 
 def _is_end(coming: asyncio.Task[WSMessage]) -> bool:

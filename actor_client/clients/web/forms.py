@@ -71,7 +71,15 @@ class JsonForm:
             if text.count("{") + text.count("[") > MAX_PARTS:
                 raise BadClientData(_TOO_MANY)
             return _message_of(json.loads(text, object_pairs_hook=_object))
-        except (json_format.ParseError, ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
+        except (
+            json_format.ParseError,
+            ArithmeticError,
+            AttributeError,
+            KeyError,
+            RecursionError,
+            TypeError,
+            ValueError,
+        ) as error:
             raise BadClientData(
                 f"a text is not a PlayRequest in JSON: {_first_line(error)}; see protos/CLIENTS.md"
             ) from None

@@ -116,7 +116,7 @@ class BehaviorRunner:
     @property
     def refusal(self) -> str:
         """Why the learner does not take the behavior; empty if it does, or has not answered."""
-        return self._declaration.refusal
+        return "" if self._port is not None else self._declaration.refusal
 
     @property
     def missing(self) -> str:
@@ -423,9 +423,15 @@ class BehaviorRunner:
         self.waiting = [request for request in self.waiting if request.worker != worker]
         self._arrived = [request for request in self._arrived if request.worker != worker]
         self._memories.drop(worker)
+        self._stale = tuple(each for each in self._stale if each != worker)
         if self._observer is not None:
             self._observer.dropped(worker)
-        return self._active
+        active = self._active
+        if (
+            self._recorder is not None and self._recorder is not active
+        ):  # it has no open rows, since the evaluation began
+            self._recorder.drop_env(worker, LEFT)
+        return active
 
     def flush(self) -> None:
         """Sends closed segments, since no others will join them soon."""

@@ -11,7 +11,7 @@ import grpc
 import pytest
 from rollcast.auth import Principal, Role, TokenRow, token_hash
 from rollcast.enums import SegmentEnd
-from rollcast.errors import SpecMismatch
+from rollcast.errors import BadRequest, RingTooSmall, SpecMismatch
 from rollcast.server_tls import ServerSecurity
 from rollcast.specs import ActionSpec, BehaviorSpec
 from rollcast.v1 import client_pb2, policy_pb2, spec_pb2
@@ -185,6 +185,19 @@ def test_more_clients_than_seats() -> None:
             assert served.gateway.counts.connected == {"grpc": 1, "websocket": 0, "http": 0}
 
 
+def test_who_finds_no_place_is_told_without_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream that is over from the start is closed, whatever its client does not send."""
+    monkeypatch.setattr(gateway, "_SPARE", 0)
+    limits = GatewayLimits(max_clients=1)
+    with (
+        ScriptedLearner() as learner,
+        serving(learner, limits) as served,
+        playing(served),
+        served.player() as late,
+    ):
+        assert "serves at most 1 clients at once" in next(late.stream).goodbye
+
+
 def test_clients_with_and_without_a_token(tmp_path: Path) -> None:
     """Only a token of the role client opens the door."""
     file = tmp_path / "tokens"
@@ -288,6 +301,26 @@ def test_a_behavior_that_the_learner_refuses_ends_only_its_clients() -> None:
         with playing(served) as (other,):
             begin(served, [other])
             assert other.step(report(values=[1.0])).actions
+
+
+def test_a_refusal_of_more_agents_or_another_team_ends_nobody_else() -> None:
+    """A behavior that the learner has taken goes on as it was taken."""
+    with ScriptedLearner() as learner, serving(learner) as served, playing(served) as (player,):
+        begin(served, [player])
+        learner.fail_declare.append(RingTooSmall("the ring has no room for so many agents"))
+        assert player.step(report(agents=[0, 1], values=[1.0, 0.0])).actions
+        learner.wait_until(lambda: not learner.fail_declare)
+        learner.fail_declare.append(BadRequest("Ball has 64 teams in this session, the maximum"))
+        with served.player() as other:
+            other.greet()
+            assert "Ball has 64 teams in this session" in other.step(report(behavior="Ball?team=1")).goodbye
+        for value in (2.0, 3.0):
+            assert player.step(report(agents=[0, 1], values=[value, value], rewards=[1.0, 1.0])).actions
+        with served.player() as many:
+            many.greet()
+            teams = [report(behavior=f"Ball?team={team}") for team in range(70)]
+            assert "behavior 'Ball' has 64 teams, the maximum" in many.step(*teams).goodbye
+        assert player.step(report(agents=[0, 1], values=[4.0, 4.0], rewards=[1.0, 1.0])).actions
 
 
 def test_statistics_reach_the_learner() -> None:

@@ -39,6 +39,29 @@ def test_an_evaluation_resets_clients_and_counts_whole_episodes() -> None:
         assert served.books().produced == produced
 
 
+def test_who_leaves_during_an_evaluation_leaves_no_step_to_the_next() -> None:
+    """An agent that was answered before it is forgotten with its client, whose seat another one gets."""
+    with ScriptedLearner() as learner, serving(learner) as served, playing(served, 2) as players:
+        begin(served, players)
+        assert all(player.step(report(rewards=[1.0])).actions for player in players)
+        part = policy_pb2.BehaviorAssignment(behavior="Ball", role=LEARN, purpose=Purpose.EVALUATE)
+        learner.assign(policy_pb2.Assignment(id=1, episodes=2, behaviors=[part]))
+        served.follow(1)
+        assert all(player.step(report(rewards=[1.0])).reset for player in players)
+        one, other = players
+        one.leave()
+        served.left(1)
+        learner.assign(policy_pb2.Assignment(id=2))
+        served.follow(2)
+        assert other.step(report()).reset
+        produced = served.books().produced
+        with playing(served) as (late,):
+            assert late.step(report(rewards=[9.0])).actions
+            assert served.books().produced == produced
+            assert late.step(report(rewards=[1.0])).actions
+            learner.wait_until(lambda: served.books().produced == produced + 1)
+
+
 def both(player: Player, *states: int, outcomes: tuple[int, int] = (0, 0)) -> client_pb2.PlayResponse:
     """Reports an agent of each team."""
     return player.step(

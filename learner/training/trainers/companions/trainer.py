@@ -121,7 +121,7 @@ class CompanionTrainer(ABC):
             self.context.models.sync(name)
 
     def teardown(self) -> None:  # noqa: B027
-        """Cleans up after `sync_models`; also called if `train` failed or is not finished."""
+        """Cleans up after `sync_models`; also called if they failed or are not finished."""
 
     def get_training_model(self, name: str) -> nn.Module:
         """Returns the model that trains, of any companion of the behavior.
@@ -183,7 +183,9 @@ class CompanionTrainer(ABC):
             for key, value in ((key, value) for kept in optimizer.state.values() for key, value in kept.items()):
                 if isinstance(value, Tensor) and not bool(value.isfinite().all()):
                     raise ValueError(f"{key} of the optimizer {name} holds NaN or infinite values")
-        self.trainings, self._added = count(state, "trainings"), count(state, "added")
+        self.trainings = count(state, "trainings")
+        # The buffer may be another one than at that time.
+        self._added = min(count(state, "added"), self.get_data_user(self.training_condition_data_user).added)
 
     def add_models(self) -> None:
         """Creates its models, and adds them to those of the behavior; called once, before all other methods.
@@ -202,8 +204,8 @@ class CompanionTrainer(ABC):
     def training(self) -> Iterator[None]:
         """Runs one training, and yields where it may be interrupted."""
         self._added = self.get_data_user(self.training_condition_data_user).added
-        self.setup()
         try:
+            self.setup()
             yield from self.train() or ()
             self.sync_models()
             self.trainings += 1

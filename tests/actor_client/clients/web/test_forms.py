@@ -66,6 +66,13 @@ def test_any_bytes(data: bytes) -> None:
         assert said == "" or said.isprintable()
 
 
+def test_numbers_are_bounded() -> None:
+    """A number that no float holds is refused, wherever it stands."""
+    huge = "1" + "0" * 400
+    for text in (f'{{"steps":[{{"behavior":"a","values":[{huge}]}}]}}', f'{{"statistics":{{"a":{huge}}}}}'):
+        assert told(JSON, text)
+
+
 def test_depth_is_bounded() -> None:
     """Lists within lists are refused before they take much."""
     for depth in (MAX_DEPTH, 2000, 60_000):

@@ -8,11 +8,13 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from aiohttp import ClientSession, ClientWebSocketResponse
+import pytest
+from aiohttp import ClientSession, ClientWebSocketResponse, WSMsgType
 from google.protobuf import json_format
 from rollcast.auth import Principal, Role, TokenRow, make_token, token_hash
 from rollcast.v1 import client_pb2
 
+from actor_client.clients import gateway
 from actor_client.clients.gateway import GatewayLimits
 from tests.actor_client.clients.harness import Served, serving
 from tests.actor_client.clients.web.messages import JSON
@@ -124,5 +126,22 @@ def test_the_end_of_the_run() -> None:
             await asyncio.sleep(0)
             served.link.request_stop("enough")
             assert "enough" in (await coming)["goodbye"]
+
+        talking(served, talk)
+
+
+def test_a_socket_without_a_place_is_told_without_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A conversation that is over from the start is closed, whatever its client does not send."""
+    monkeypatch.setattr(gateway, "_SPARE", 0)
+    with (
+        ScriptedLearner() as learner,
+        serving(learner, GatewayLimits(max_clients=1)) as served,
+        served.player() as player,
+    ):
+        player.greet()
+
+        async def talk(_: ClientSession, socket: ClientWebSocketResponse) -> None:
+            assert "serves at most 1 clients at once" in (await socket.receive_json())["goodbye"]
+            assert (await socket.receive()).type is WSMsgType.CLOSE
 
         talking(served, talk)

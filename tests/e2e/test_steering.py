@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 import rollcast
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from learner.shared.exits import ExitCode
+from learner.shared.exits import ExitCode, UserError
 from tests.e2e.lockstep import Actor, Run, differences, meanwhile, playing, settings
 from tests.e2e.processes import Child, LearnerProcess, Processes, wait_until
 from tests.e2e.runs import cartpole, small, write_run
@@ -46,6 +47,14 @@ def steps_of(learner: LearnerProcess) -> int:
     return learner.operator.status().run.behaviors[0].max_steps
 
 
+def marks_of(learner: LearnerProcess) -> list[dict[str, Any]]:
+    """Returns the marks of the curves; none before there are curves."""
+    with suppress(UserError), learner.operator._exchange() as exchange:
+        marks: list[dict[str, Any]] = exchange.ask("GET", f"/api/history?behavior={NAME}")["marks"]
+        return marks
+    return []
+
+
 def test_a_change_is_recorded_and_outlives_processes(processes: Processes) -> None:
     """The journal, the audit, TensorBoard and the curves have it; killed trainers and a resumed run continue with it."""
     run_file = write_run(processes.folder, {NAME: cartpole(max_steps=10**8)}, checkpoint_seconds=600.0)
@@ -71,8 +80,9 @@ def test_a_change_is_recorded_and_outlives_processes(processes: Processes) -> No
     }
     audited = [json.loads(line) for line in (learner.folder / "audit.jsonl").read_text().splitlines()]
     assert [(each["action"], each["result"]) for each in audited] == [("set", "ok"), ("set", "SETTING_REFUSED")]
-    with learner.operator._exchange() as exchange:
-        marks = exchange.ask("GET", f"/api/history?behavior={NAME}")["marks"]
+    marks = learner.wait_for(
+        lambda: marks_of(learner), "the curves of the behavior, which begin a moment after it", actor
+    )
     assert "CartPole.beta is 0.25, was 0.0" in marks[0]["text"]
     assert "max_steps: 100000000" in (learner.folder / "configuration.yaml").read_text()
 
